@@ -1,0 +1,38 @@
+"""What the scripts share: where their words go, and how a user's mistake ends them."""
+
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from slipway.errors import SlipwayError
+
+logger = logging.getLogger("slipway")
+
+
+def start_logging(log_file: Path | None) -> None:
+    """Show progress on standard error and keep it, with times, in `log_file`."""
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    terminal = logging.StreamHandler(sys.stderr)
+    terminal.setFormatter(logging.Formatter("%(message)s"))
+    logger.addHandler(terminal)
+    if log_file is not None:
+        log_file.parent.mkdir(parents=True, exist_ok=True)
+        kept = logging.FileHandler(log_file, encoding="utf-8")
+        kept.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logger.addHandler(kept)
+
+
+def run(main: Callable[[], None]) -> None:
+    """Run `main`; a `SlipwayError` is printed alone and ends the process with status 1."""
+    try:
+        main()
+    except SlipwayError as error:
+        if logger.handlers:
+            logger.error("error: %s", error)
+        else:
+            print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)

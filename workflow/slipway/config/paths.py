@@ -1,0 +1,64 @@
+"""Where things are below the results folder: the one place that knows."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+# Names of folders beside the runs'; no run may be called so.
+RESERVED_RUN_NAMES = ("data", "models", "compare")
+
+
+@dataclass(frozen=True)
+class ResultPaths:
+    """Paths below `root`, usually `results`."""
+
+    root: Path
+
+    # -- data and models, shared by runs -------------------------------------------------------------------
+    def data(self, name: str) -> Path:
+        """Folder of a prepared data set: manifest.json, train/heldout/warmup.parquet."""
+        return self.root / "data" / name
+
+    def hf_model(self, name: str) -> Path:
+        """Folder of a model that Slipway made or downloaded, in Hugging Face format."""
+        return self.root / "models" / name / "hf"
+
+    def megatron_model(self, name: str) -> Path:
+        """Folder of a converted model: manifest.json, and the checkpoint in `checkpoint/`."""
+        return self.root / "models" / name / "megatron"
+
+    # -- one run -------------------------------------------------------------------------------------------
+    def run(self, name: str) -> Path:
+        """Folder of a run."""
+        return self.root / name
+
+    def verl_config(self, run: str) -> Path:
+        """The complete verl config of a run, written by the main process."""
+        return self.run(run) / "verl.yaml"
+
+    def preflight(self, run: str) -> Path:
+        """Folder of preflight's findings; the declared output is `preflight.json` beside it."""
+        return self.run(run) / "preflight"
+
+    def train(self, run: str) -> Path:
+        """Folder of the training: checkpoints, metrics, logs, job, manifest.json."""
+        return self.run(run) / "train"
+
+    def checkpoints(self, run: str) -> Path:
+        """Folder of verl's checkpoints: `global_step_<n>/`."""
+        return self.train(run) / "checkpoints"
+
+    def metrics(self, run: str) -> Path:
+        """Training metrics, one JSON object a step."""
+        return self.train(run) / "metrics.jsonl"
+
+    def trained_model(self, run: str) -> Path:
+        """Folder of the trained model in Hugging Face format."""
+        return self.run(run) / "model"
+
+    def evaluation(self, run: str, which: str) -> Path:
+        """Folder of the samples of one evaluated model (`base` or `final`)."""
+        return self.run(run) / "eval" / which
+
+    def evaluation_result(self, run: str, which: str) -> Path:
+        """Declared result of an evaluation."""
+        return self.run(run) / "eval" / f"{which}.json"

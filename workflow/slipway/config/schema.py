@@ -1,0 +1,179 @@
+"""Every key a user may set, with its type, unit, range and default.
+
+The JSON schema in `workflow/schemas/config.schema.json` is generated from these models; `config.yaml` shows them in
+use. Keys are strict: unknown ones are refused, and nothing is converted from one type to another except numbers
+like `1e-6`, which YAML 1.1 reads as text.
+"""
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+_EXPONENT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+")
+
+
+def _number(value: Any) -> Any:
+    return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
+
+
+Real = Annotated[float, BeforeValidator(_number)]
+Positive = Annotated[int, Field(ge=1)]
+NotNegative = Annotated[int, Field(ge=0)]
+
+
+class Settings(BaseModel):
+    """Base of all sections: unknown keys and loose types are errors, values never change after reading."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class DemoModel(Settings):
+    """A small Qwen2-architecture model that rule `make_demo_model` makes and warm-starts on the CPU."""
+
+    data: str = Field(description="name under `data` whose warm-up split the model is trained on before GRPO")
+    hidden_size: Positive = Field(128, description="width of the residual stream")
+    layers: Positive = Field(4, description="transformer layers")
+    heads: Positive = Field(4, description="attention heads")
+    kv_heads: Positive = Field(2, description="key/value heads (grouped-query attention)")
+    intermediate_size: Positive = Field(512, description="width of the gated feed-forward layer")
+    steps: Positive = Field(600, description="optimizer steps of the supervised warm start")
+    batch_size: Positive = Field(64, description="problems per optimizer step of the warm start")
+    learning_rate: Annotated[Real, Field(gt=0, le=1)] = Field(1e-3, description="peak of the warm start")
+    seed: NotNegative = Field(0, description="seed of initial weights and of the order of problems")
+
+
+class Model(Settings):
+    """A model to train: exactly one of `path` and `demo`."""
+
+    path: str | None = Field(
+        None, min_length=1, description="folder with a Hugging Face checkpoint, or a hub name such as Qwen/Qwen3-8B"
+    )
+    revision: str | None = Field(None, description="commit, tag or branch of a hub model; null: its default branch")
+    demo: DemoModel | None = Field(None, description="recipe of a model that Slipway makes itself")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "Model":
+        if (self.path is None) == (self.demo is None):
+            raise ValueError("give exactly one of `path` (a folder or hub name) and `demo` (a recipe)")
+        if self.revision is not None and self.path is None:
+            raise ValueError("`revision` belongs to a hub model: give `path` too")
+        return self
+
+
+class Data(Settings):
+    """A verifiable task, split into problems to train on and problems held out."""
+
+    task: Literal["reasoning_gym"] = Field(description="kind of task; decides how answers are scored")
+    dataset: str = Field(min_length=1, description="name of the reasoning-gym dataset, e.g. chain_sum")
+    parameters: dict[str, Any] = Field({}, description="keyword arguments of that dataset's own config")
+    instruction: str = Field("", description="text put before each question, e.g. how to give the answer")
+    train: Positive = Field(description="number of problems to train on")
+    heldout: Positive = Field(description="number of problems held out for evaluation")
+    warmup: NotNegative = Field(0, description="number of further problems for a demo model's warm start")
+    seed: NotNegative = Field(0, description="seed of the problem generator and of the split")
+
+
+class Evaluation(Settings):
+    """How to generate and score answers to a held-out split."""
+
+    data: str = Field(description="name under `data`; its held-out split is used")
+    questions: Positive | None = Field(None, description="use only the first so many questions; null: all")
+    samples: Positive = Field(1, description="answers per question")
+    temperature: Annotated[Real, Field(ge=0)] = Field(0.0, description="0: greedy")
+    top_p: Annotated[Real, Field(gt=0, le=1)] = Field(1.0, description="nucleus of the sampling distribution")
+    max_response_length: Positive | None = Field(
+        None, description="tokens per answer; null: the run's grpo.max_response_length"
+    )
+    batch_size: Positive = Field(256, description="answers generated together")
+    seed: NotNegative = Field(0, description="seed of sampling")
+
+    @model_validator(mode="after")
+    def _greedy_is_one(self) -> "Evaluation":
+        if self.temperature == 0 and self.samples > 1:
+            raise ValueError(
+                f"samples: {self.samples} greedy answers to one question are all the same; "
+                "set temperature above 0, or samples: 1"
+            )
+        return self
+
+
+class Parallel(Settings):
+    """Explicit parallel layout of the trained model (actor and reference) in Megatron-core."""
+
+    tensor: Positive = Field(1, description="tensor parallel size (TP)")
+    pipeline: Positive = Field(1, description="pipeline parallel size (PP)")
+    virtual_pipeline: Positive | None = Field(None, description="model chunks per pipeline stage (VPP); null: one")
+    context: Positive = Field(1, description="context parallel size (CP)")
+    expert: Positive = Field(1, description="expert parallel size (EP)")
+    expert_tensor: Positive | None = Field(None, description="tensor parallel size in experts (ETP); null: TP")
+    rollout_tensor: Positive = Field(1, description="tensor parallel size of the rollout engine")
+
+
+class Grpo(Settings):
+    """The algorithm: batch arithmetic, loss, optimizer, sampling."""
+
+    prompts_per_step: Positive = Field(64, description="prompts per training step")
+    samples_per_prompt: Annotated[int, Field(ge=2)] = Field(
+        8, description="responses per prompt: the group whose mean reward is the baseline"
+    )
+    mini_batch_prompts: Positive | None = Field(
+        None, description="prompts per optimizer step; null: prompts_per_step (one optimizer step a training step)"
+    )
+    micro_batch_size: Positive = Field(8, description="responses per forward/backward pass on one GPU")
+    log_prob_micro_batch_size: Positive | None = Field(
+        None, description="responses per log-probability pass on one GPU; null: micro_batch_size"
+    )
+    learning_rate: Annotated[Real, Field(gt=0, le=1)] = Field(1e-6, description="peak learning rate of Adam")
+    lr_schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant", description="linear and cosine depend on `steps`: such a run cannot be prolonged"
+    )
+    lr_warmup_steps: NotNegative = Field(0, description="steps of linear warm-up")
+    weight_decay: Annotated[Real, Field(ge=0)] = Field(0.01, description="decoupled weight decay")
+    max_grad_norm: Annotated[Real, Field(gt=0)] = Field(1.0, description="gradient norm above which it is clipped")
+    kl_coefficient: Annotated[Real, Field(ge=0)] = Field(
+        1e-3, description="weight of the KL loss against the reference model; 0: no reference model"
+    )
+    kl_type: Literal["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3"] = Field(
+        "low_var_kl", description="estimator of the KL divergence (k1, k2, k3 are Schulman's names)"
+    )
+    clip_ratio: Annotated[Real, Field(gt=0, lt=1)] = Field(0.2, description="PPO clip range")
+    entropy_coefficient: Annotated[Real, Field(ge=0)] = Field(0.0, description="weight of the entropy bonus")
+    temperature: Annotated[Real, Field(gt=0)] = Field(1.0, description="sampling temperature of rollouts")
+    top_p: Annotated[Real, Field(gt=0, le=1)] = Field(1.0, description="nucleus of rollouts")
+    max_prompt_length: Positive = Field(512, description="tokens; longer prompts are an error of preflight")
+    max_response_length: Positive = Field(1024, description="tokens; generation stops there")
+    seed: NotNegative = Field(0, description="seed of data order, rollouts and training")
+
+
+class Run(Settings):
+    """One GRPO training with its evaluation; its results are in `results/<run>/`."""
+
+    model: str = Field(description="name under `models`")
+    data: str = Field(description="name under `data`")
+    evaluation: list[str] = Field(min_length=1, description="names under `evaluation`; the first decides the verdict")
+    device: Literal["cuda", "cpu"] = Field(
+        "cuda", description="cpu: gloo and a transformers rollout, for small models and tests"
+    )
+    nodes: Positive = Field(1, description="nodes of the training job")
+    gpus_per_node: Positive = Field(8, description="GPUs per node; on the CPU: training processes per node")
+    gpu_memory_gib: Annotated[Real, Field(gt=0)] = Field(80.0, description="memory of one GPU, GiB; for parallel: auto")
+    runtime_minutes: Positive = Field(1440, description="time limit of the training job, minutes")
+    parallel: Literal["auto"] | Parallel = Field("auto", description="auto, or an explicit layout")
+    steps: Positive = Field(description="training steps; may be raised later to continue")
+    save_every: Positive = Field(20, description="steps between checkpoints; the last step always saves")
+    keep_checkpoints: Positive = Field(2, description="newest checkpoints that are kept")
+    validate_every: NotNegative = Field(0, description="steps between verl's in-loop validations; 0: none")
+    grpo: Grpo = Field(default_factory=Grpo)
+    verl: dict[str, Any] = Field(
+        {}, description="any further key of verl's config, dotted or nested, e.g. actor_rollout_ref.actor.clip_ratio_c"
+    )
+
+
+class Config(Settings):
+    """The whole of `config.yaml`."""
+
+    models: dict[str, Model]
+    data: dict[str, Data]
+    evaluation: dict[str, Evaluation]
+    runs: dict[str, Run]

@@ -1,0 +1,281 @@
+"""Read a config: every fault that can be told from the config alone, all at once.
+
+A fault in one key does not hide the others: a section with faults is read again without the faulty keys, so that
+what can still be checked is checked.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from slipway.config import schema
+from slipway.config.paths import RESERVED_RUN_NAMES
+from slipway.errors import SlipwayError
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+SECTIONS: dict[str, type[schema.Settings]] = {
+    "models": schema.Model,
+    "data": schema.Data,
+    "evaluation": schema.Evaluation,
+    "runs": schema.Run,
+}
+
+Section = TypeVar("Section", bound=schema.Settings)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One fault: the dotted key, its value (None: not given), why it is one, and what would work."""
+
+    key: str
+    value: Any
+    why: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        shown = "" if self.value is None else f" = {self.value!r}"
+        return f"{self.key}{shown}: {self.why}" + (f" {self.remedy}" if self.remedy else "")
+
+
+class ConfigError(SlipwayError):
+    """The config cannot be used; `problems` lists every reason."""
+
+    def __init__(self, problems: Iterable[Problem]):
+        self.problems = list(problems)
+        count = len(self.problems)
+        head = f"the config has {count} problem{'s' if count > 1 else ''}:"
+        super().__init__("\n  - ".join([head, *map(str, self.problems)]))
+
+
+def load_config(*paths: Path) -> schema.Config:
+    """Read YAML files, each overlaying those before it key by key, and check the result.
+
+    Raises `ConfigError` with every problem found.
+    """
+    merged: dict[str, Any] = {}
+    for path in paths:
+        merged = overlay(merged, read_yaml(path))
+    config, problems = check(merged)
+    if config is None or problems:
+        raise ConfigError(problems)
+    return config
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read one YAML file whose top level is a mapping; a key given twice is an error."""
+    try:
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_StrictLoader)
+    except FileNotFoundError:
+        raise SlipwayError(f"{path}: no such config file") from None
+    except yaml.YAMLError as error:
+        raise SlipwayError(f"{path}: not valid YAML: {error}") from None
+    if not isinstance(content, dict):
+        raise SlipwayError(f"{path}: expected a mapping with the keys {', '.join(SECTIONS)}")
+    return content
+
+
+def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `base` with `top` laid over it, key by key; lists and single values are replaced whole."""
+    merged = dict(base)
+    for key, value in top.items():
+        below = merged.get(key)
+        merged[key] = (
+            overlay(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+        )
+    return merged
+
+
+def check(raw: Mapping[str, Any]) -> tuple[schema.Config | None, list[Problem]]:
+    """Check a merged config; return what could be read of it, and every problem.
+
+    An entry of a section that is null is left out: so an overlay removes what the file below it defines.
+    """
+    problems: list[Problem] = []
+    for key, value in raw.items():
+        if key not in SECTIONS:
+            problems.append(unknown_key(str(key), value, SECTIONS))
+    sections: dict[str, dict[str, Any]] = {}
+    for name, kind in SECTIONS.items():
+        sections[name] = _check_section(name, kind, raw.get(name), problems)
+    config = schema.Config.model_construct(**sections)
+    problems += _check_references(config, raw)
+    return config, problems
+
+
+def unknown_key(key: str, value: Any, known: Iterable[str]) -> Problem:
+    """Return the problem of an unknown key, with the nearest known ones."""
+    parent, _, last = key.rpartition(".")
+    near = difflib.get_close_matches(last, list(known), n=2, cutoff=0.6)
+    remedy = f"Did you mean {' or '.join(near)}?" if near else f"Known keys: {', '.join(sorted(known))}."
+    return Problem(key, value, f"unknown key{f' of {parent}' if parent else ''}.", remedy)
+
+
+def _check_section(
+    name: str, kind: type[schema.Settings], entries: Any, problems: list[Problem]
+) -> dict[str, schema.Settings]:
+    if not isinstance(entries, Mapping) or not entries:
+        problems.append(Problem(name, entries, "missing or empty; it must map names to settings."))
+        return {}
+    checked: dict[str, schema.Settings] = {}
+    for entry, raw in entries.items():
+        key = f"{name}.{entry}"
+        if raw is None:
+            continue
+        if not isinstance(entry, str) or not NAME.fullmatch(entry):
+            problems.append(
+                Problem(key, None, "this name cannot be a folder's.", "Use letters, digits, '-', '_' and '.'.")
+            )
+            continue
+        if name == "runs" and entry in RESERVED_RUN_NAMES:
+            problems.append(
+                Problem(key, None, f"no run may be called {entry!r}: results/{entry} is taken.", "Rename it.")
+            )
+            continue
+        settings = _read_leniently(kind, key, raw, problems)
+        if settings is not None:
+            checked[entry] = settings
+    return checked
+
+
+def _read_leniently(kind: type[Section], key: str, raw: Any, problems: list[Problem]) -> Section | None:
+    """Read `raw`, adding its faults to `problems`; then read what is left without the faulty keys."""
+    try:
+        return kind.model_validate(raw)
+    except ValidationError as error:
+        faults = [fault for fault in error.errors() if not _is_of_other_member(fault)]
+    if not isinstance(raw, Mapping):
+        problems.append(Problem(key, raw, "expected a mapping of settings."))
+        return None
+    for fault in faults:
+        problems.append(_explain(kind, key, raw, fault))
+    rest = _without(raw, [fault["loc"] for fault in faults])
+    try:
+        return kind.model_validate(rest)
+    except ValidationError:
+        return None
+
+
+def _explain(kind: type[schema.Settings], key: str, raw: Any, fault: Any) -> Problem:
+    location = [str(part) for part in fault["loc"] if not _is_union_tag(part)]
+    full = ".".join([key, *location])
+    value = fault.get("input")
+    match fault["type"]:
+        case "extra_forbidden":
+            return unknown_key(full, value, _fields_at(kind, location[:-1]))
+        case "missing":
+            return Problem(full, None, "missing; it has no default.")
+        case "value_error":
+            return Problem(full, None, f"{fault['ctx']['error']}.")
+        case _:
+            wanted = fault["msg"].removeprefix("Input should be ")
+            return Problem(full, value, f"expected {wanted}, got {type(value).__name__}.")
+
+
+def _is_of_other_member(fault: Any) -> bool:
+    """Tell the complaint of the union member that the value was not meant to be: `auto` against a layout."""
+    tag = next((part for part in fault["loc"] if _is_union_tag(part)), None)
+    if tag is None:
+        return False
+    return isinstance(fault["input"], Mapping) if tag != "Parallel" else fault["type"] == "model_type"
+
+
+def _is_union_tag(part: Any) -> bool:
+    # pydantic names the members of a union in the location: Parallel, literal['auto']
+    return part == "Parallel" or (isinstance(part, str) and part.startswith("literal["))
+
+
+def _fields_at(kind: type[BaseModel], location: list[str]) -> list[str]:
+    nested = {"grpo": schema.Grpo, "parallel": schema.Parallel, "demo": schema.DemoModel}
+    for part in location:
+        kind = nested.get(part, kind)
+    return list(kind.model_fields)
+
+
+def _without(raw: Mapping[str, Any], locations: list[tuple[Any, ...]]) -> dict[str, Any]:
+    rest: dict[str, Any] = {
+        key: dict(value) if isinstance(value, Mapping) else value for key, value in raw.items()
+    }
+    for location in locations:
+        keys = [part for part in location if not _is_union_tag(part)]
+        inner: Any = rest
+        for part in keys[:-1]:
+            inner = inner.get(part) if isinstance(inner, dict) else None
+        if isinstance(inner, dict) and keys:
+            inner.pop(keys[-1], None)
+    return rest
+
+
+def _check_references(config: schema.Config, raw: Mapping[str, Any]) -> list[Problem]:
+    problems = []
+
+    def check_name(key: str, name: str, section: str) -> None:
+        # an entry that is there but faulty has been reported already
+        known = [entry for entry, value in (raw.get(section) or {}).items() if value is not None]
+        if name not in known:
+            near = difflib.get_close_matches(name, map(str, known), n=2, cutoff=0.5)
+            remedy = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(known) or 'none'}."
+            problems.append(Problem(key, name, f"no such entry under `{section}`.", remedy))
+
+    for name, model in config.models.items():
+        if model.demo is not None:
+            check_name(f"models.{name}.demo.data", model.demo.data, "data")
+            data = config.data.get(model.demo.data)
+            if data is not None and data.warmup == 0:
+                problems.append(
+                    Problem(
+                        f"data.{model.demo.data}.warmup", 0, f"models.{name}.demo needs problems to warm start on.",
+                        "Set it to some thousands.",
+                    )
+                )
+        elif model.path is not None:
+            problems += _check_model_path(f"models.{name}.path", model.path)
+    for name, evaluation in config.evaluation.items():
+        check_name(f"evaluation.{name}.data", evaluation.data, "data")
+        data = config.data.get(evaluation.data)
+        if data is not None and evaluation.questions is not None and evaluation.questions > data.heldout:
+            problems.append(
+                Problem(
+                    f"evaluation.{name}.questions", evaluation.questions,
+                    f"data.{evaluation.data} holds out only {data.heldout} questions.",
+                    f"Use at most {data.heldout}, or null for all.",
+                )
+            )
+    for name, run in config.runs.items():
+        check_name(f"runs.{name}.model", run.model, "models")
+        check_name(f"runs.{name}.data", run.data, "data")
+        for index, evaluation_name in enumerate(run.evaluation):
+            check_name(f"runs.{name}.evaluation[{index}]", evaluation_name, "evaluation")
+    return problems
+
+
+def _check_model_path(key: str, path: str) -> list[Problem]:
+    folder = Path(path).expanduser()
+    looks_like_hub_name = path.count("/") == 1 and not path.startswith((".", "/", "~"))
+    if looks_like_hub_name and not folder.exists():
+        return []
+    if not folder.is_dir():
+        return [Problem(key, path, "no such folder, and not a hub name (owner/model).", "Give one of the two.")]
+    if not (folder / "config.json").is_file():
+        return [Problem(key, path, "the folder has no config.json.", "Give a Hugging Face checkpoint.")]
+    return []
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """PyYAML's safe loader, but a key given twice is an error instead of the last one winning."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} is given twice", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)

@@ -1,0 +1,274 @@
+"""From a run's settings to the complete config of verl: composed by Hydra from verl's own files, without torch.
+
+`resolve` is the only place that knows which key of verl a setting of Slipway stands for.
+"""
+
+import difflib
+import importlib.metadata
+import importlib.util
+import math
+import os
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+
+from slipway.config.load import Problem
+from slipway.config.schema import Data, Parallel, Run
+from slipway.config.verl_fields import free_fields
+from slipway.errors import SlipwayError
+
+ACTOR = "actor_rollout_ref.actor"
+REF = "actor_rollout_ref.ref"
+ROLLOUT = "actor_rollout_ref.rollout"
+
+# Megatron asserts on load that its schedule's length is the checkpoint's. A constant schedule does not use the
+# length, so a number that no run reaches lets a run be prolonged.
+ENDLESS_SCHEDULE_STEPS = 10_000_000
+
+# verl key -> key below `runs.<run>` that sets it. Also tells which keys `verl:` may not set.
+OWNED = {
+    "algorithm.adv_estimator": "(always grpo)",
+    "model_engine": "(always megatron)",
+    "data.train_files": "data",
+    "data.val_files": "data",
+    "data.train_batch_size": "grpo.prompts_per_step",
+    "data.max_prompt_length": "grpo.max_prompt_length",
+    "data.max_response_length": "grpo.max_response_length",
+    "data.seed": "grpo.seed",
+    "actor_rollout_ref.model.path": "model",
+    f"{ROLLOUT}.n": "grpo.samples_per_prompt",
+    f"{ROLLOUT}.temperature": "grpo.temperature",
+    f"{ROLLOUT}.top_p": "grpo.top_p",
+    f"{ROLLOUT}.seed": "grpo.seed",
+    f"{ROLLOUT}.name": "device",
+    f"{ROLLOUT}.tensor_model_parallel_size": "parallel.rollout_tensor",
+    f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu": "grpo.log_prob_micro_batch_size",
+    f"{REF}.log_prob_micro_batch_size_per_gpu": "grpo.log_prob_micro_batch_size",
+    f"{ACTOR}.ppo_mini_batch_size": "grpo.mini_batch_prompts",
+    f"{ACTOR}.ppo_micro_batch_size_per_gpu": "grpo.micro_batch_size",
+    f"{ACTOR}.optim.lr": "grpo.learning_rate",
+    f"{ACTOR}.optim.lr_decay_style": "grpo.lr_schedule",
+    f"{ACTOR}.optim.lr_decay_steps": "grpo.lr_schedule",
+    f"{ACTOR}.optim.lr_warmup_steps": "grpo.lr_warmup_steps",
+    f"{ACTOR}.optim.weight_decay": "grpo.weight_decay",
+    f"{ACTOR}.optim.clip_grad": "grpo.max_grad_norm",
+    f"{ACTOR}.use_kl_loss": "grpo.kl_coefficient",
+    f"{ACTOR}.kl_loss_coef": "grpo.kl_coefficient",
+    f"{ACTOR}.kl_loss_type": "grpo.kl_type",
+    f"{ACTOR}.clip_ratio": "grpo.clip_ratio",
+    f"{ACTOR}.clip_ratio_low": "grpo.clip_ratio",
+    f"{ACTOR}.clip_ratio_high": "grpo.clip_ratio",
+    f"{ACTOR}.entropy_coeff": "grpo.entropy_coefficient",
+    f"{ACTOR}.megatron.tensor_model_parallel_size": "parallel.tensor",
+    f"{ACTOR}.megatron.pipeline_model_parallel_size": "parallel.pipeline",
+    f"{ACTOR}.megatron.virtual_pipeline_model_parallel_size": "parallel.virtual_pipeline",
+    f"{ACTOR}.megatron.context_parallel_size": "parallel.context",
+    f"{ACTOR}.megatron.expert_model_parallel_size": "parallel.expert",
+    f"{ACTOR}.megatron.expert_tensor_parallel_size": "parallel.expert_tensor",
+    f"{ACTOR}.megatron.seed": "grpo.seed",
+    f"{ACTOR}.megatron.dist_checkpointing_path": "model",
+    f"{REF}.megatron.dist_checkpointing_path": "model",
+    "reward.custom_reward_function.path": "data (its task decides the reward)",
+    "trainer.total_training_steps": "steps",
+    "trainer.save_freq": "save_every",
+    "trainer.test_freq": "validate_every",
+    "trainer.max_actor_ckpt_to_keep": "keep_checkpoints",
+    "trainer.default_local_dir": "(always results/<run>/train/checkpoints)",
+    "trainer.nnodes": "nodes",
+    "trainer.n_gpus_per_node": "gpus_per_node",
+    "trainer.device": "device",
+    "trainer.resume_mode": "(always auto)",
+}
+
+
+def resolve(
+    name: str,
+    run: Run,
+    data: Data,
+    parallel: Parallel,
+    files: "RunFiles",
+    device_settings: Mapping[str, Any],
+) -> tuple[dict[str, Any] | None, list[Problem]]:
+    """Return the complete verl config of a run as plain values, or the problems of its `verl:` section.
+
+    `device_settings` are dotted verl keys that the device decides (rollout engine, Ray's view of the machine).
+    """
+    own = settings_of(run, data, parallel, files) | dict(device_settings)
+    extra = flatten(run.verl)
+    composed = _compose()
+    problems = _check_extra(name, extra, composed)
+    if problems:
+        return None, problems
+    merged = composed.copy()
+    OmegaConf.set_struct(merged, False)
+    for key, value in (own | extra).items():
+        OmegaConf.update(merged, key, value, merge=False, force_add=True)
+    resolved = OmegaConf.to_container(merged, resolve=True)
+    assert isinstance(resolved, dict)
+    return {str(key): value for key, value in resolved.items()}, []
+
+
+class RunFiles:
+    """Absolute paths that go into a run's verl config."""
+
+    def __init__(self, model: Path, megatron: Path, train: Path, heldout: Path, checkpoints: Path, reward: Path):
+        self.model = model.absolute()
+        self.megatron = megatron.absolute()
+        self.train = train.absolute()
+        self.heldout = heldout.absolute()
+        self.checkpoints = checkpoints.absolute()
+        self.reward = reward.absolute()
+
+
+def settings_of(run: Run, data: Data, parallel: Parallel, files: RunFiles) -> dict[str, Any]:
+    """Return the dotted verl keys that follow from a run's settings."""
+    grpo = run.grpo
+    log_prob_micro = grpo.log_prob_micro_batch_size or grpo.micro_batch_size
+    schedule_steps = ENDLESS_SCHEDULE_STEPS if grpo.lr_schedule == "constant" else run.steps
+    settings: dict[str, Any] = {
+        "algorithm.adv_estimator": "grpo",
+        "critic.enable": False,
+        "data.train_files": str(files.train),
+        "data.val_files": str(files.heldout),
+        "data.train_batch_size": grpo.prompts_per_step,
+        "data.max_prompt_length": grpo.max_prompt_length,
+        "data.max_response_length": grpo.max_response_length,
+        "data.seed": grpo.seed,
+        "data.dataloader_num_workers": 0,
+        "actor_rollout_ref.model.path": str(files.model),
+        f"{ROLLOUT}.n": grpo.samples_per_prompt,
+        f"{ROLLOUT}.temperature": grpo.temperature,
+        f"{ROLLOUT}.top_p": grpo.top_p,
+        f"{ROLLOUT}.seed": grpo.seed,
+        f"{ROLLOUT}.tensor_model_parallel_size": parallel.rollout_tensor,
+        f"{ROLLOUT}.max_model_len": grpo.max_prompt_length + grpo.max_response_length,
+        f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu": log_prob_micro,
+        # measures how far the rollout engine's probabilities are from the trainer's
+        f"{ROLLOUT}.calculate_log_probs": True,
+        f"{REF}.log_prob_micro_batch_size_per_gpu": log_prob_micro,
+        f"{ACTOR}.ppo_mini_batch_size": grpo.mini_batch_prompts or grpo.prompts_per_step,
+        f"{ACTOR}.ppo_micro_batch_size_per_gpu": grpo.micro_batch_size,
+        f"{ACTOR}.data_loader_seed": grpo.seed,
+        f"{ACTOR}.optim.lr": grpo.learning_rate,
+        f"{ACTOR}.optim.lr_decay_style": grpo.lr_schedule,
+        f"{ACTOR}.optim.lr_decay_steps": schedule_steps,
+        f"{ACTOR}.optim.lr_warmup_steps": grpo.lr_warmup_steps,
+        f"{ACTOR}.optim.weight_decay": grpo.weight_decay,
+        f"{ACTOR}.optim.clip_grad": grpo.max_grad_norm,
+        f"{ACTOR}.use_kl_loss": grpo.kl_coefficient > 0,
+        f"{ACTOR}.kl_loss_coef": grpo.kl_coefficient,
+        f"{ACTOR}.kl_loss_type": grpo.kl_type,
+        f"{ACTOR}.clip_ratio": grpo.clip_ratio,
+        f"{ACTOR}.clip_ratio_low": grpo.clip_ratio,
+        f"{ACTOR}.clip_ratio_high": grpo.clip_ratio,
+        f"{ACTOR}.entropy_coeff": grpo.entropy_coefficient,
+        f"{ACTOR}.calculate_entropy": True,  # the report draws it
+        f"{ACTOR}.megatron.tensor_model_parallel_size": parallel.tensor,
+        f"{ACTOR}.megatron.pipeline_model_parallel_size": parallel.pipeline,
+        f"{ACTOR}.megatron.virtual_pipeline_model_parallel_size": parallel.virtual_pipeline,
+        f"{ACTOR}.megatron.context_parallel_size": parallel.context,
+        f"{ACTOR}.megatron.expert_model_parallel_size": parallel.expert,
+        f"{ACTOR}.megatron.expert_tensor_parallel_size": parallel.expert_tensor,
+        f"{ACTOR}.megatron.sequence_parallel": parallel.tensor > 1,
+        f"{ACTOR}.megatron.seed": grpo.seed,
+        # mbridge, not Megatron-Bridge: the one that is pinned
+        f"{ACTOR}.megatron.vanilla_mbridge": True,
+        "reward.custom_reward_function.path": str(files.reward),
+        "reward.custom_reward_function.name": "compute_score",
+        "trainer.project_name": "slipway",
+        "trainer.experiment_name": files.checkpoints.parent.parent.name,
+        "trainer.logger": ["console", "file"],
+        "trainer.total_training_steps": run.steps,
+        # epochs only bound the loop; steps decide
+        "trainer.total_epochs": math.ceil(run.steps * grpo.prompts_per_step / data.train) + 1,
+        "trainer.save_freq": run.save_every,
+        "trainer.test_freq": run.validate_every or -1,
+        "trainer.val_before_train": run.validate_every > 0,
+        "trainer.max_actor_ckpt_to_keep": run.keep_checkpoints,
+        "trainer.default_local_dir": str(files.checkpoints),
+        "trainer.nnodes": run.nodes,
+        "trainer.n_gpus_per_node": run.gpus_per_node,
+        "trainer.resume_mode": "auto",
+    }
+    for role in (ACTOR, REF):
+        settings |= {
+            f"{role}.megatron.use_dist_checkpointing": True,
+            f"{role}.megatron.dist_checkpointing_path": str(files.megatron),
+        }
+    return settings
+
+
+def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return dotted keys; keys of `nested` may themselves be dotted."""
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        full = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(value, f"{full}.")
+        else:
+            flat[full] = value
+    return flat
+
+
+def dump(resolved: Mapping[str, Any]) -> str:
+    """Return a resolved config as YAML; equal configs give equal text."""
+    return OmegaConf.to_yaml(OmegaConf.create(dict(resolved)), sort_keys=True)
+
+
+def config_folder() -> Path:
+    """Return the folder with verl's own config files, without importing verl (seconds)."""
+    found = importlib.util.find_spec("verl")
+    if found is None or not found.submodule_search_locations:
+        raise SlipwayError("verl is not installed here; install envs/requirements.lock")
+    return Path(found.submodule_search_locations[0]) / "trainer" / "config"
+
+
+def installed_version() -> str:
+    """Return verl's version."""
+    return importlib.metadata.version("verl")
+
+
+@cache
+def _compose() -> DictConfig:
+    with initialize_config_dir(config_dir=str(config_folder()), version_base=None):
+        return compose("ppo_trainer", overrides=["model_engine=megatron"])
+
+
+def _check_extra(name: str, extra: Mapping[str, Any], composed: DictConfig) -> list[Problem]:
+    known = flatten(OmegaConf.to_container(composed, resolve=False))  # type: ignore[arg-type]
+    problems = []
+    for key, value in extra.items():
+        full = f"runs.{name}.verl.{key}"
+        if key in OWNED:
+            instead = OWNED[key]
+            remedy = instead if instead.startswith("(") else f"Set runs.{name}.{instead}."
+            problems.append(Problem(full, value, "Slipway sets this key itself.", remedy))
+            continue
+        free = free_fields(key)
+        if free is not None:
+            if free and key.rpartition(".")[2] not in free:
+                problems.append(_nearest(full, key, value, [f"{key.rpartition('.')[0]}.{f}" for f in free]))
+        elif key not in known and not any(k.startswith(f"{key}.") for k in known):
+            problems.append(_nearest(full, key, value, known))
+    return problems
+
+
+def _nearest(full: str, key: str, value: Any, known: Iterable[str]) -> Problem:
+    """Name the known key that was probably meant: a neighbour of like name, else the same name elsewhere."""
+    parent, _, last = key.rpartition(".")
+    neighbours = [name.rpartition(".")[2] for name in known if name.rpartition(".")[0] == parent]
+    close = [f"{parent}.{name}" for name in difflib.get_close_matches(last, neighbours, n=2, cutoff=0.7)]
+    same_name = sorted(
+        (name for name in known if name.rpartition(".")[2] == last),
+        key=lambda name: -len(os.path.commonprefix([name, key])),
+    )
+    meant = close or same_name[:2]
+    remedy = f"Did you mean {' or '.join(meant)}?" if meant else (
+        f"`python -m verl.trainer.main_ppo --cfg job model_engine=megatron` prints every key of verl "
+        f"{installed_version()}."
+    )
+    return Problem(full, value, "verl has no such key.", remedy)

@@ -1,0 +1,47 @@
+"""The resolved config, judged by verl's own code: its validator and its dataclasses. Imports verl (seconds)."""
+
+import contextlib
+import io
+from collections.abc import Mapping
+from typing import Any
+
+from slipway.preflight.findings import Finding, Severity
+
+
+def check_with_verl(run: str, resolved: Mapping[str, Any]) -> list[Finding]:
+    """Return what verl 0.9.1 itself has to say against a resolved config.
+
+    `validate_config` builds only the actor's dataclass; the others are built minutes later by the workers, so
+    they are built here too.
+    """
+    from omegaconf import OmegaConf
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import omega_conf_to_dataclass, validate_config
+
+    config = OmegaConf.create(dict(resolved))
+    findings = []
+
+    def attempt(key: str, check: Any) -> None:
+        said = io.StringIO()
+        try:
+            # verl prints to standard output; a stage's output is its findings
+            with contextlib.redirect_stdout(said):
+                check()
+        except Exception as error:  # whatever verl raises would have ended the training
+            why = f"verl refuses it: {type(error).__name__}: {error}"
+            findings.append(Finding("verl", Severity.ERROR, f"runs.{run}: {key}", None, why))
+        for line in said.getvalue().splitlines():
+            if line.startswith(("WARNING", "NOTICE")):
+                findings.append(Finding("verl", Severity.NOTE, f"runs.{run}: {key}", None, line))
+
+    attempt(
+        "validate_config",
+        lambda: validate_config(
+            config,
+            use_reference_policy=need_reference_policy(config),
+            use_critic=need_critic(config),
+        ),
+    )
+    for key in ("actor_rollout_ref.ref", "actor_rollout_ref.rollout", "algorithm"):
+        attempt(key, lambda key=key: omega_conf_to_dataclass(OmegaConf.select(config, key)))
+    return findings

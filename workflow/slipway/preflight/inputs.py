@@ -1,0 +1,150 @@
+"""Data, tokenizer and reward against the run's limits: what is only known once they are there."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from slipway.config.schema import Run
+from slipway.models.architecture import Architecture
+from slipway.preflight.findings import Finding, Severity
+
+# Rows of each split that the reward is tried on.
+CANARY_ROWS = 16
+WRONG_ANSWER = "certainly not the answer"
+
+Row = dict[str, Any]
+Reward = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Prompt lengths of a split in tokens, chat template included."""
+
+    longest: int
+    mean: float
+    over_limit: int
+    prompts: int
+
+
+def read_split(path: Path) -> list[Row]:
+    """Return the rows of a prepared split."""
+    return list(pyarrow.parquet.read_table(path).to_pylist())
+
+
+def check_disjoint(run: str, train: Sequence[Row], heldout: Sequence[Row]) -> list[Finding]:
+    """Refuse training problems that are evaluated on."""
+    shared = {_question(row) for row in train} & {_question(row) for row in heldout}
+    if not shared:
+        return []
+    return [
+        Finding(
+            "S2", Severity.ERROR, f"runs.{run}.evaluation", None,
+            f"{len(shared)} held-out questions are trained on, e.g. {min(shared)!r}.",
+            "Prepare the data again; if they come from two data sets, give these different seeds.",
+        )
+    ]
+
+
+def measure_prompts(rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase, limit: int) -> Lengths:
+    """Measure prompts as verl does: rendered by the model's own chat template."""
+    lengths = [
+        len(
+            tokenizer(
+                tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, tokenize=False),
+                add_special_tokens=False,
+            )["input_ids"]
+        )
+        for row in rows
+    ]
+    return Lengths(
+        max(lengths), sum(lengths) / len(lengths), sum(length > limit for length in lengths), len(lengths)
+    )
+
+
+def check_lengths(name: str, run: Run, split: str, lengths: Lengths) -> list[Finding]:
+    """Refuse prompts that verl would cut from the left without an error."""
+    if not lengths.over_limit:
+        return []
+    return [
+        Finding(
+            "R43", Severity.ERROR, f"runs.{name}.grpo.max_prompt_length", run.grpo.max_prompt_length,
+            f"{lengths.over_limit} of {lengths.prompts} {split} prompts are longer: verl would cut them.",
+            f"Use at least {lengths.longest}.",
+        )
+    ]
+
+
+def check_tokenizer(name: str, folder: Path, model: Architecture) -> list[Finding]:
+    """Check that the tokenizer has what training needs and fits the model's vocabulary."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    key = f"models.{name}"
+    findings = []
+    if tokenizer.chat_template is None:
+        findings.append(
+            Finding("S3", Severity.ERROR, key, None, "the tokenizer has no chat template.", "Use an instruct model.")
+        )
+    if tokenizer.eos_token_id is None:
+        findings.append(
+            Finding("S4", Severity.ERROR, key, None, "the tokenizer has no end-of-sequence token.", "Set eos_token.")
+        )
+    if len(tokenizer) > model.vocab_size:
+        findings.append(
+            Finding(
+                "S5", Severity.ERROR, key, len(tokenizer),
+                f"the tokenizer has more tokens than the model's vocabulary of {model.vocab_size}.",
+                "Use the tokenizer that belongs to the model.",
+            )
+        )
+    elif model.vocab_size > 1.05 * len(tokenizer) + 256:
+        # the rollout engine normalises over the tokenizer's tokens, the trainer over all
+        findings.append(
+            Finding(
+                "S5", Severity.WARNING, key, len(tokenizer),
+                f"the model's vocabulary of {model.vocab_size} is far larger than the tokenizer's: log-probabilities of "
+                "rollout and trainer will differ.",
+            )
+        )
+    return findings
+
+
+def check_reward(name: str, rows: Sequence[Row], compute_score: Reward) -> list[Finding]:
+    """Try the reward function: gold answers must score 1, wrong ones less."""
+    key = f"data.{name}"
+    sample = list(rows)[:CANARY_ROWS]
+    gold = [_score(compute_score, row, row["reward_model"]["ground_truth"]) for row in sample]
+    wrong = [_score(compute_score, row, WRONG_ANSWER) for row in sample]
+    findings = []
+    if min(gold) < 1:
+        bad = sample[gold.index(min(gold))]
+        findings.append(
+            Finding(
+                "S6", Severity.ERROR, key, bad["reward_model"]["ground_truth"],
+                f"the gold answer to {_question(bad)!r} scores {min(gold)} instead of 1: the reward would mislead.",
+            )
+        )
+    if max(wrong) >= 1:
+        findings.append(
+            Finding("S7", Severity.ERROR, key, WRONG_ANSWER, f"a wrong answer scores {max(wrong)}.", "")
+        )
+    return findings
+
+
+def _score(compute_score: Reward, row: Row, answer: str) -> float:
+    result = compute_score(
+        data_source=row["data_source"],
+        solution_str=answer,
+        ground_truth=row["reward_model"]["ground_truth"],
+        extra_info=row["extra_info"],
+    )
+    if inspect.isawaitable(result):
+        raise TypeError("the reward function is a coroutine; preflight tries plain functions only")
+    return float(result["score"] if isinstance(result, dict) else result)
+
+
+def _question(row: Row) -> str:
+    return str(row["prompt"][-1]["content"])

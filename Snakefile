@@ -1,0 +1,56 @@
+# Slipway: GRPO post-training from a Hugging Face checkpoint to a report. `snakemake --profile profiles/local`
+# runs config.yaml on this machine; README.md says what else there is.
+import os
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+from snakemake.utils import min_version
+
+min_version("9.13")
+
+# Rules call `python`: the one that runs Snakemake, unless a rule's conda environment brings its own.
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+# Scripts import the package from this clone, whatever environment they run in.
+sys.path.insert(0, str(Path(workflow.basedir) / "workflow"))
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(Path(workflow.basedir) / "workflow"), os.environ.get("PYTHONPATH")])
+)
+
+
+configfile: "config.yaml"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/data.smk"
+include: "workflow/rules/models.smk"
+include: "workflow/rules/preflight.smk"
+include: "workflow/rules/train.smk"
+include: "workflow/rules/evaluate.smk"
+include: "workflow/rules/report.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        expand("results/{run}/report.html", run=CONFIG.runs),
+        "results/compare.html",
+
+
+onstart:
+    try:
+        MAIN_LOCK.acquire()
+    except SlipwayError as error:
+        raise WorkflowError(str(error)) from None
+
+
+onsuccess:
+    MAIN_LOCK.release()
+
+
+onerror:
+    # A failed run still gets its page.
+    for name in CONFIG.runs:
+        if not Path(f"results/{name}/report.html").exists():
+            shell('python -P scripts/report.py "$SLIPWAY_CONFIG" {name:q} --partial || true')
+    MAIN_LOCK.release()

@@ -1,0 +1,112 @@
+# Expects: `config`, merged by Snakemake from config.yaml and --configfile.
+# Provides: CONFIG (the typed config), wildcard constraints, and the functions that rules ask for inputs and params.
+# Runs: in every process that reads the Snakefile; checks and writes only in the main one.
+import json
+import re
+
+from slipway.config.load import load_config, read_yaml
+from slipway.config.paths import ResultPaths
+from slipway.errors import SlipwayError
+from slipway.manifest import FolderLock, fingerprint, write_if_changed
+from slipway.models.source import source_fingerprint
+from slipway.resolve import model_folder, plan
+
+RESULTS = ResultPaths(Path("results"))
+SLIPWAY_FOLDER = RESULTS.root / ".slipway"
+
+
+def read_config():
+    """Return the typed config; in the main process after all static checks, leaving verl.yaml for every run."""
+    if not workflow.is_main_process:
+        # The main process has checked it, and its copy cannot change under a running job.
+        return load_config(Path(os.environ["SLIPWAY_CONFIG"]))
+    for path in workflow.configfiles:
+        read_yaml(Path(path))  # finds keys given twice, which Snakemake's reader does not
+    checked = plan(config, RESULTS.root)
+    copy = SLIPWAY_FOLDER / f"config-{fingerprint(config)[:16]}.yaml"
+    # JSON is YAML; the scripts read this file, so that what ran is what was checked
+    write_if_changed(copy, json.dumps(config, indent=2) + "\n")
+    os.environ["SLIPWAY_CONFIG"] = str(copy)
+    checked.write_verl_configs()
+    return checked.config
+
+
+try:
+    CONFIG = read_config()
+except SlipwayError as error:
+    raise WorkflowError(str(error)) from None
+
+MAIN_LOCK = FolderLock(SLIPWAY_FOLDER / "main.lock", "snakemake in this folder")
+
+
+wildcard_constraints:
+    run="|".join(map(re.escape, CONFIG.runs)),
+    model="|".join(map(re.escape, CONFIG.models)),
+    data="|".join(map(re.escape, CONFIG.data)),
+    which="base|final",
+
+
+def model_source(wildcards):
+    """Return the manifest of a model that Slipway makes; a user's own model is no input but a param."""
+    if CONFIG.models[wildcards.model].demo is None:
+        return []
+    return RESULTS.hf_model(wildcards.model) / "manifest.json"
+
+
+def model_settings(wildcards):
+    """Return what a model is made from: its settings, and a fingerprint of a folder of the user's."""
+    return settings_of_model(wildcards.model)
+
+
+def settings_of_model(name):
+    """Return a model's settings as plain values, with the fingerprint of its folder where there is one."""
+    model = CONFIG.models[name]
+    settings = model.model_dump()
+    if model.demo is None and Path(model.path).expanduser().is_dir():
+        settings["source"] = source_fingerprint(model_folder(name, model, RESULTS))
+    return settings
+
+
+def evaluated_data(wildcards):
+    """Return the manifests of the data sets that a run is evaluated on."""
+    names = {CONFIG.evaluation[name].data for name in CONFIG.runs[wildcards.run].evaluation}
+    return [RESULTS.data(name) / "manifest.json" for name in sorted(names)]
+
+
+def evaluated_model(wildcards):
+    """Return the manifest of the model that an evaluation loads."""
+    if wildcards.which == "final":
+        return RESULTS.trained_model(wildcards.run) / "manifest.json"
+    model = CONFIG.runs[wildcards.run].model
+    return [] if CONFIG.models[model].demo is None else RESULTS.hf_model(model) / "manifest.json"
+
+
+def evaluation_settings(wildcards):
+    """Return the settings of a run's evaluations, and of a base model that is no input."""
+    run = CONFIG.runs[wildcards.run]
+    settings = {
+        "evaluations": {name: CONFIG.evaluation[name].model_dump() for name in run.evaluation},
+        "max_response_length": run.grpo.max_response_length,
+        "device": run.device,
+    }
+    if wildcards.which == "base":
+        settings["model"] = settings_of_model(run.model)
+    return settings
+
+
+def run_input(wildcards, folder):
+    """Return the manifest of the data or model that a run uses."""
+    run = CONFIG.runs[wildcards.run]
+    return RESULTS.data(run.data) / "manifest.json" if folder == "data" else (
+        RESULTS.megatron_model(run.model) / "manifest.json"
+    )
+
+
+def run_data(wildcards):
+    """Return the manifest of a run's training data."""
+    return run_input(wildcards, "data")
+
+
+def run_model(wildcards):
+    """Return the manifest of a run's converted model."""
+    return run_input(wildcards, "model")

@@ -1,0 +1,24 @@
+# Expects: the base or the trained model, and held-out problems. Produces: accuracy with its interval, and every answer.
+# Runs on: the run's device.
+rule evaluate:
+    message:
+        "evaluate {wildcards.run} ({wildcards.which}): generate and score answers to held-out problems"
+    input:
+        model=evaluated_model,
+        data=evaluated_data,
+    output:
+        "results/{run}/eval/{which}.json",
+    log:
+        "results/{run}/logs/evaluate-{which}.log",
+    benchmark:
+        "results/{run}/benchmarks/evaluate-{which}.tsv"
+    conda:
+        "../../envs/cpu.yaml"
+    threads: 2
+    resources:
+        mem_mb=4000,
+        runtime=240,
+    params:
+        settings=evaluation_settings,
+    shell:
+        'python -P scripts/evaluate.py "$SLIPWAY_CONFIG" {wildcards.run:q} {wildcards.which:q} --log {log:q}'

@@ -1,0 +1,73 @@
+# Models in and out of Megatron-core.
+
+
+# Expects: the warm-up problems of the recipe's data set. Produces: the demo's small model, warm-started, in Hugging
+# Face format. Runs on: two CPUs.
+rule make_demo_model:
+    message:
+        "make_demo_model {wildcards.model}: build the model and warm-start it by supervised training"
+    input:
+        lambda wildcards: RESULTS.data(CONFIG.models[wildcards.model].demo.data) / "manifest.json",
+    output:
+        "results/models/{model}/hf/manifest.json",
+    log:
+        "results/models/{model}/logs/make_demo_model.log",
+    benchmark:
+        "results/models/{model}/benchmarks/make_demo_model.tsv"
+    conda:
+        "../../envs/cpu.yaml"
+    threads: 2
+    resources:
+        mem_mb=4000,
+        runtime=60,
+    params:
+        settings=model_settings,
+    shell:
+        'python -P scripts/make_demo_model.py "$SLIPWAY_CONFIG" {wildcards.model:q} --log {log:q}'
+
+
+# Expects: a Hugging Face checkpoint. Produces: the same weights as a Megatron torch_dist checkpoint, compared tensor by
+# tensor. Runs on: CPUs; memory does not grow with the model.
+rule convert_megatron:
+    message:
+        "convert_megatron {wildcards.model}: Hugging Face to Megatron, and compare every tensor"
+    input:
+        model_source,
+    output:
+        "results/models/{model}/megatron/manifest.json",
+    log:
+        "results/models/{model}/logs/convert_megatron.log",
+    benchmark:
+        "results/models/{model}/benchmarks/convert_megatron.tsv"
+    conda:
+        "../../envs/cpu.yaml"
+    threads: 2
+    resources:
+        mem_mb=8000,
+        runtime=240,
+    params:
+        settings=model_settings,
+    shell:
+        'python -P scripts/convert_megatron.py "$SLIPWAY_CONFIG" {wildcards.model:q} --log {log:q}'
+
+
+# Expects: a finished training. Produces: its last checkpoint in Hugging Face format. Runs on: CPUs.
+rule export_hf:
+    message:
+        "export_hf {wildcards.run}: trained Megatron weights to Hugging Face"
+    input:
+        "results/{run}/train/manifest.json",
+    output:
+        "results/{run}/model/manifest.json",
+    log:
+        "results/{run}/logs/export_hf.log",
+    benchmark:
+        "results/{run}/benchmarks/export_hf.tsv"
+    conda:
+        "../../envs/cpu.yaml"
+    threads: 2
+    resources:
+        mem_mb=8000,
+        runtime=240,
+    shell:
+        'python -P scripts/export_hf.py "$SLIPWAY_CONFIG" {wildcards.run:q} --log {log:q}'

@@ -1,0 +1,54 @@
+# What people read.
+
+
+# Expects: training, both evaluations, preflight. Produces: one offline page, metrics.json, summary.md. Runs on: one CPU.
+rule report:
+    message:
+        "report {wildcards.run}: results/{wildcards.run}/report.html"
+    input:
+        train="results/{run}/train/manifest.json",
+        model="results/{run}/model/manifest.json",
+        base="results/{run}/eval/base.json",
+        final="results/{run}/eval/final.json",
+        preflight="results/{run}/preflight.json",
+    output:
+        report(
+            "results/{run}/report.html",
+            caption="../report/run.rst",
+            category="Runs",
+            labels={"run": "{run}"},
+        ),
+    log:
+        "results/{run}/logs/report.log",
+    benchmark:
+        "results/{run}/benchmarks/report.tsv"
+    conda:
+        "../../envs/cpu.yaml"
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=30,
+    shell:
+        'python -P scripts/report.py "$SLIPWAY_CONFIG" {wildcards.run:q} --log {log:q}'
+
+
+# Expects: every run's report. Produces: all runs side by side. Runs on: one CPU.
+rule compare:
+    message:
+        "compare: results/compare.html"
+    input:
+        expand("results/{run}/report.html", run=CONFIG.runs),
+    output:
+        report("results/compare.html", caption="../report/compare.rst", category="Comparison"),
+    log:
+        "results/compare.log",
+    benchmark:
+        "results/compare.tsv"
+    conda:
+        "../../envs/cpu.yaml"
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=30,
+    shell:
+        'python -P scripts/compare.py "$SLIPWAY_CONFIG" --log {log:q}'

@@ -1,0 +1,192 @@
+"""From a config to what each run will do: where the rooms are put together for the Snakefile and the scripts.
+
+Needs neither torch nor verl's import: `snakemake -n` shows every fault in about two seconds.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slipway import rewards
+from slipway.config import verl
+from slipway.config.identity import changed_since_start
+from slipway.config.load import ConfigError, Problem, check, read_yaml
+from slipway.config.paths import ResultPaths
+from slipway.config.schema import Config, Model, Parallel, Run
+from slipway.cpu import environment as cpu_environment
+from slipway.errors import SlipwayError
+from slipway.launch import STARTED, VERL_SETTINGS, checkpoints
+from slipway.manifest import write_if_changed
+from slipway.models.architecture import Architecture
+from slipway.preflight.batches import check_batches
+from slipway.preflight.findings import errors
+from slipway.preflight.layout import check_layout, choose_layout
+
+
+@dataclass(frozen=True)
+class ResolvedRun:
+    """A run with everything decided: its layout, and the complete verl config as plain values."""
+
+    name: str
+    run: Run
+    parallel: Parallel
+    verl: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A config that has passed every static check, and its runs."""
+
+    config: Config
+    paths: ResultPaths
+    runs: Mapping[str, ResolvedRun]
+
+    def resolved(self, run: str) -> ResolvedRun:
+        """Return one run; raises `SlipwayError` when the config has none of that name."""
+        if run not in self.runs:
+            raise SlipwayError(f"the config has no run {run!r}; there are: {', '.join(self.runs)}")
+        return self.runs[run]
+
+    def write_verl_configs(self) -> None:
+        """Write `results/<run>/verl.yaml` of every run whose content has changed."""
+        for name, resolved in self.runs.items():
+            write_if_changed(self.paths.verl_config(name), verl.dump(resolved.verl))
+
+
+def plan_from_file(config_file: Path, results: Path) -> Plan:
+    """Read one config file and resolve its runs."""
+    return plan(read_yaml(config_file), results)
+
+
+def plan(raw: Mapping[str, Any], results: Path) -> Plan:
+    """Check a merged config and resolve its runs; raises `ConfigError` with every problem of every run."""
+    config, problems = check(raw)
+    paths = ResultPaths(results)
+    if config is None:
+        raise ConfigError(problems)
+    runs = {}
+    for name, run in config.runs.items():
+        if run.model not in config.models or run.data not in config.data:
+            continue  # reported by check
+        resolved, faults = _resolve_run(name, run, config, paths)
+        problems += faults
+        if resolved is not None:
+            runs[name] = resolved
+    if problems:
+        raise ConfigError(problems)
+    return Plan(config, paths, runs)
+
+
+def model_folder(name: str, model: Model, paths: ResultPaths) -> Path:
+    """Return where a model's Hugging Face files are, or will be once a rule has made or fetched them."""
+    if model.path is not None and (folder := Path(model.path).expanduser()).is_dir():
+        return folder
+    return paths.hf_model(name)
+
+
+def architecture_of(name: str, model: Model, paths: ResultPaths) -> Architecture | None:
+    """Return a model's dimensions as far as they are known: from its config.json or its recipe."""
+    if model.demo is not None:
+        return Architecture.from_config(demo_config(model))
+    config_file = model_folder(name, model, paths) / "config.json"
+    if not config_file.is_file():
+        return None
+    return Architecture.from_config(json.loads(config_file.read_text(encoding="utf-8")))
+
+
+def device_environment(run: Run) -> dict[str, str]:
+    """Return what a training job needs in its environment on the run's device."""
+    return cpu_environment.environment(run.gpus_per_node) if run.device == "cpu" else {}
+
+
+def _resolve_run(
+    name: str, run: Run, config: Config, paths: ResultPaths
+) -> tuple[ResolvedRun | None, list[Problem]]:
+    try:
+        model = architecture_of(run.model, config.models[run.model], paths)
+    except SlipwayError as error:
+        return None, [Problem(f"models.{run.model}", config.models[run.model].path, str(error))]
+    started = _started(paths, name)
+    parallel, problems = _layout(name, run, model, started)
+    if parallel is None:
+        return None, problems
+    findings = check_layout(name, run, parallel, model)
+    if not errors(findings):
+        findings += check_batches(name, run, parallel, config.data[run.data])
+    problems += [finding.as_problem() for finding in errors(findings)]
+    files = verl.RunFiles(
+        model=model_folder(run.model, config.models[run.model], paths),
+        megatron=paths.megatron_model(run.model) / "checkpoint",
+        train=paths.data(run.data) / "train.parquet",
+        heldout=paths.data(run.data) / "heldout.parquet",
+        checkpoints=paths.checkpoints(name),
+        reward=rewards.VERL_FUNCTION,
+    )
+    resolved, faults = verl.resolve(name, run, config.data[run.data], parallel, files, _device_settings(run))
+    problems += faults
+    if resolved is None:
+        return None, problems
+    if started is not None and not problems:
+        problems += changed_since_start(name, started, resolved)
+        problems += _fewer_steps(name, run, paths)
+    return ResolvedRun(name, run, parallel, resolved), problems
+
+
+def _layout(
+    name: str, run: Run, model: Architecture | None, started: Mapping[str, Any] | None
+) -> tuple[Parallel | None, list[Problem]]:
+    if isinstance(run.parallel, Parallel):
+        return run.parallel, []
+    if started is not None:
+        # frozen: another choice, made by a later version or for another machine, would not fit the checkpoint
+        return _layout_of_identity(started), []
+    chosen = choose_layout(run, model)
+    if chosen is None:
+        return None, [
+            Problem(
+                f"runs.{name}.parallel", "auto",
+                f"no layout of tensor and pipeline parallelism holds the training state on {run.nodes} node(s) x "
+                f"{run.gpus_per_node} GPUs of {run.gpu_memory_gib:g} GiB.",
+                "Use more or larger GPUs, or give an explicit layout.",
+            )
+        ]
+    return chosen, []
+
+
+def _layout_of_identity(identity: Mapping[str, Any]) -> Parallel:
+    values = {
+        setting.removeprefix("parallel."): identity[key]
+        for key, setting in verl.OWNED.items()
+        if setting.startswith("parallel.") and identity.get(key) is not None
+    }
+    return Parallel(**values)
+
+
+def _device_settings(run: Run) -> dict[str, Any]:
+    settings = dict(VERL_SETTINGS)
+    if run.device == "cpu":
+        return settings | cpu_environment.overrides(run.gpus_per_node)
+    return settings | {f"{verl.ROLLOUT}.name": "vllm"}
+
+
+def _started(paths: ResultPaths, run: str) -> Mapping[str, Any] | None:
+    """Return the identity that a run has checkpoints of, or None."""
+    record = paths.train(run) / STARTED
+    if not record.is_file() or checkpoints.latest_step(paths.checkpoints(run)) == 0:
+        return None
+    identity: Mapping[str, Any] = json.loads(record.read_text(encoding="utf-8"))["identity"]
+    return identity
+
+
+def _fewer_steps(name: str, run: Run, paths: ResultPaths) -> list[Problem]:
+    trained = checkpoints.latest_step(paths.checkpoints(name))
+    if run.steps >= trained:
+        return []
+    return [
+        Problem(
+            f"runs.{name}.steps", run.steps, f"the run has been trained for {trained} steps already.",
+            f"Steps can be raised, not lowered: use {trained} or more, or another run name.",
+        )
+    ]

@@ -146,7 +146,8 @@ def _layout(
     if chosen is None:
         return None, [
             Problem(
-                f"runs.{name}.parallel", "auto",
+                f"runs.{name}.parallel",
+                "auto",
                 f"no layout of tensor and pipeline parallelism holds the training state on {run.nodes} node(s) x "
                 f"{run.gpus_per_node} GPUs of {run.gpu_memory_gib:g} GiB.",
                 "Use more or larger GPUs, or give an explicit layout.",
@@ -186,7 +187,9 @@ def _fewer_steps(name: str, run: Run, paths: ResultPaths) -> list[Problem]:
         return []
     return [
         Problem(
-            f"runs.{name}.steps", run.steps, f"the run has been trained for {trained} steps already.",
+            f"runs.{name}.steps",
+            run.steps,
+            f"the run has been trained for {trained} steps already.",
             f"Steps can be raised, not lowered: use {trained} or more, or another run name.",
         )
     ]

@@ -63,9 +63,7 @@ def training_identity(resolved: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def changed_since_start(
-    run: str, started: Mapping[str, Any], resolved: Mapping[str, Any]
-) -> list[Problem]:
+def changed_since_start(run: str, started: Mapping[str, Any], resolved: Mapping[str, Any]) -> list[Problem]:
     """Compare a config with the identity that the run started with; one problem a changed setting."""
     now = training_identity(resolved)
     problems: dict[str, Problem] = {}

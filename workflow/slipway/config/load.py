@@ -129,7 +129,9 @@ def _check_section(
             continue
         if not isinstance(entry, str) or not NAME.fullmatch(entry):
             problems.append(
-                Problem(key, None, "this name cannot be a folder's.", "Use letters, digits, '-', '_' and '.'.")
+                Problem(
+                    key, None, "this name cannot be a folder's.", "Use letters, digits, '-', '_' and '.'."
+                )
             )
             continue
         if name == "runs" and entry in RESERVED_RUN_NAMES:
@@ -219,7 +221,9 @@ def _check_references(config: schema.Config, raw: Mapping[str, Any]) -> list[Pro
         known = [entry for entry, value in (raw.get(section) or {}).items() if value is not None]
         if name not in known:
             near = difflib.get_close_matches(name, map(str, known), n=2, cutoff=0.5)
-            remedy = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(known) or 'none'}."
+            remedy = (
+                f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(known) or 'none'}."
+            )
             problems.append(Problem(key, name, f"no such entry under `{section}`.", remedy))
 
     for name, model in config.models.items():
@@ -229,7 +233,9 @@ def _check_references(config: schema.Config, raw: Mapping[str, Any]) -> list[Pro
             if data is not None and data.warmup == 0:
                 problems.append(
                     Problem(
-                        f"data.{model.demo.data}.warmup", 0, f"models.{name}.demo needs problems to warm start on.",
+                        f"data.{model.demo.data}.warmup",
+                        0,
+                        f"models.{name}.demo needs problems to warm start on.",
                         "Set it to some thousands.",
                     )
                 )
@@ -241,7 +247,8 @@ def _check_references(config: schema.Config, raw: Mapping[str, Any]) -> list[Pro
         if data is not None and evaluation.questions is not None and evaluation.questions > data.heldout:
             problems.append(
                 Problem(
-                    f"evaluation.{name}.questions", evaluation.questions,
+                    f"evaluation.{name}.questions",
+                    evaluation.questions,
                     f"data.{evaluation.data} holds out only {data.heldout} questions.",
                     f"Use at most {data.heldout}, or null for all.",
                 )
@@ -260,7 +267,9 @@ def _check_model_path(key: str, path: str) -> list[Problem]:
     if looks_like_hub_name and not folder.exists():
         return []
     if not folder.is_dir():
-        return [Problem(key, path, "no such folder, and not a hub name (owner/model).", "Give one of the two.")]
+        return [
+            Problem(key, path, "no such folder, and not a hub name (owner/model).", "Give one of the two.")
+        ]
     if not (folder / "config.json").is_file():
         return [Problem(key, path, "the folder has no config.json.", "Give a Hugging Face checkpoint.")]
     return []

@@ -47,9 +47,13 @@ class Model(Settings):
     """A model to train: exactly one of `path` and `demo`."""
 
     path: str | None = Field(
-        None, min_length=1, description="folder with a Hugging Face checkpoint, or a hub name such as Qwen/Qwen3-8B"
+        None,
+        min_length=1,
+        description="folder with a Hugging Face checkpoint, or a hub name such as Qwen/Qwen3-8B",
     )
-    revision: str | None = Field(None, description="commit, tag or branch of a hub model; null: its default branch")
+    revision: str | None = Field(
+        None, description="commit, tag or branch of a hub model; null: its default branch"
+    )
     demo: DemoModel | None = Field(None, description="recipe of a model that Slipway makes itself")
 
     @model_validator(mode="after")
@@ -103,10 +107,14 @@ class Parallel(Settings):
 
     tensor: Positive = Field(1, description="tensor parallel size (TP)")
     pipeline: Positive = Field(1, description="pipeline parallel size (PP)")
-    virtual_pipeline: Positive | None = Field(None, description="model chunks per pipeline stage (VPP); null: one")
+    virtual_pipeline: Positive | None = Field(
+        None, description="model chunks per pipeline stage (VPP); null: one"
+    )
     context: Positive = Field(1, description="context parallel size (CP)")
     expert: Positive = Field(1, description="expert parallel size (EP)")
-    expert_tensor: Positive | None = Field(None, description="tensor parallel size in experts (ETP); null: TP")
+    expert_tensor: Positive | None = Field(
+        None, description="tensor parallel size in experts (ETP); null: TP"
+    )
     rollout_tensor: Positive = Field(1, description="tensor parallel size of the rollout engine")
 
 
@@ -118,7 +126,8 @@ class Grpo(Settings):
         8, description="responses per prompt: the group whose mean reward is the baseline"
     )
     mini_batch_prompts: Positive | None = Field(
-        None, description="prompts per optimizer step; null: prompts_per_step (one optimizer step a training step)"
+        None,
+        description="prompts per optimizer step; null: prompts_per_step (one optimizer step a training step)",
     )
     micro_batch_size: Positive = Field(8, description="responses per forward/backward pass on one GPU")
     log_prob_micro_batch_size: Positive | None = Field(
@@ -130,7 +139,9 @@ class Grpo(Settings):
     )
     lr_warmup_steps: NotNegative = Field(0, description="steps of linear warm-up")
     weight_decay: Annotated[Real, Field(ge=0)] = Field(0.01, description="decoupled weight decay")
-    max_grad_norm: Annotated[Real, Field(gt=0)] = Field(1.0, description="gradient norm above which it is clipped")
+    max_grad_norm: Annotated[Real, Field(gt=0)] = Field(
+        1.0, description="gradient norm above which it is clipped"
+    )
     kl_coefficient: Annotated[Real, Field(ge=0)] = Field(
         1e-3, description="weight of the KL loss against the reference model; 0: no reference model"
     )
@@ -151,13 +162,17 @@ class Run(Settings):
 
     model: str = Field(description="name under `models`")
     data: str = Field(description="name under `data`")
-    evaluation: list[str] = Field(min_length=1, description="names under `evaluation`; the first decides the verdict")
+    evaluation: list[str] = Field(
+        min_length=1, description="names under `evaluation`; the first decides the verdict"
+    )
     device: Literal["cuda", "cpu"] = Field(
         "cuda", description="cpu: gloo and a transformers rollout, for small models and tests"
     )
     nodes: Positive = Field(1, description="nodes of the training job")
     gpus_per_node: Positive = Field(8, description="GPUs per node; on the CPU: training processes per node")
-    gpu_memory_gib: Annotated[Real, Field(gt=0)] = Field(80.0, description="memory of one GPU, GiB; for parallel: auto")
+    gpu_memory_gib: Annotated[Real, Field(gt=0)] = Field(
+        80.0, description="memory of one GPU, GiB; for parallel: auto"
+    )
     runtime_minutes: Positive = Field(1440, description="time limit of the training job, minutes")
     parallel: Literal["auto"] | Parallel = Field("auto", description="auto, or an explicit layout")
     steps: Positive = Field(description="training steps; may be raised later to continue")
@@ -166,7 +181,8 @@ class Run(Settings):
     validate_every: NotNegative = Field(0, description="steps between verl's in-loop validations; 0: none")
     grpo: Grpo = Field(default_factory=Grpo)
     verl: dict[str, Any] = Field(
-        {}, description="any further key of verl's config, dotted or nested, e.g. actor_rollout_ref.actor.clip_ratio_c"
+        {},
+        description="any further key of verl's config, dotted or nested, e.g. actor_rollout_ref.actor.clip_ratio_c",
     )
 
 

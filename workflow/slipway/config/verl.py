@@ -115,7 +115,9 @@ def resolve(
 class RunFiles:
     """Absolute paths that go into a run's verl config."""
 
-    def __init__(self, model: Path, megatron: Path, train: Path, heldout: Path, checkpoints: Path, reward: Path):
+    def __init__(
+        self, model: Path, megatron: Path, train: Path, heldout: Path, checkpoints: Path, reward: Path
+    ):
         self.model = model.absolute()
         self.megatron = megatron.absolute()
         self.train = train.absolute()
@@ -267,8 +269,12 @@ def _nearest(full: str, key: str, value: Any, known: Iterable[str]) -> Problem:
         key=lambda name: -len(os.path.commonprefix([name, key])),
     )
     meant = close or same_name[:2]
-    remedy = f"Did you mean {' or '.join(meant)}?" if meant else (
-        f"`python -m verl.trainer.main_ppo --cfg job model_engine=megatron` prints every key of verl "
-        f"{installed_version()}."
+    remedy = (
+        f"Did you mean {' or '.join(meant)}?"
+        if meant
+        else (
+            f"`python -m verl.trainer.main_ppo --cfg job model_engine=megatron` prints every key of verl "
+            f"{installed_version()}."
+        )
     )
     return Problem(full, value, "verl has no such key.", remedy)

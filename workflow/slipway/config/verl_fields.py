@@ -13,12 +13,18 @@ from pathlib import Path
 # dictionary in verl's config -> (module file in megatron/core, class); the class's bases are followed
 _FREE = {
     "override_transformer_config": ("transformer/transformer_config.py", "TransformerConfig"),
-    "override_ddp_config": ("distributed/distributed_data_parallel_config.py", "DistributedDataParallelConfig"),
+    "override_ddp_config": (
+        "distributed/distributed_data_parallel_config.py",
+        "DistributedDataParallelConfig",
+    ),
     "override_optimizer_config": ("optimizer/optimizer_config.py", "OptimizerConfig"),
 }
 # dictionaries whose keys no dataclass defines
 _OPEN = ("engine_kwargs", "ray_init", "ray_kwargs", "apply_chat_template_kwargs", "sampler_kwargs", "custom")
-_BASES = {"ModelParallelConfig": "model_parallel_config.py", "TransformerConfig": "transformer/transformer_config.py"}
+_BASES = {
+    "ModelParallelConfig": "model_parallel_config.py",
+    "TransformerConfig": "transformer/transformer_config.py",
+}
 
 
 def free_fields(key: str) -> frozenset[str] | None:

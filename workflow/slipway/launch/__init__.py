@@ -1,1 +1,15 @@
-"""Training jobs: submit or re-attach, run verl inside the allocation, watch, and judge by what was written."""
+"""Training jobs: submit or re-attach, run verl inside the allocation, watch, and judge by what was written.
+
+This file holds what other rooms' callers need to know without importing submitit or verl.
+"""
+
+from typing import Any
+
+# Record in a training's folder of what its checkpoints depend on.
+STARTED = "started.json"
+
+# verl keys of every training that Slipway launches, on any device.
+VERL_SETTINGS: dict[str, Any] = {
+    "trainer.v1.sampler.custom_sampler.path": "pkg://slipway.launch.sampler",
+    "trainer.v1.sampler.custom_sampler.name": "OrderedReplayBuffer",
+}

@@ -87,15 +87,19 @@ class TrainingJob:
             f"--config-name={self.config.stem}",
             f"hydra.run.dir={folder / 'hydra'}",
         ]
-        environment = os.environ | dict(self.environment) | {
-            processes.MARK: self._mark,
-            "RAY_TMPDIR": ray_folder,
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"),
-            "HYDRA_FULL_ERROR": "1",
-            "PYTHONUNBUFFERED": "1",
-            "PYTHONPATH": os.pathsep.join(_package_roots()),
-        }
+        environment = (
+            os.environ
+            | dict(self.environment)
+            | {
+                processes.MARK: self._mark,
+                "RAY_TMPDIR": ray_folder,
+                "RAY_USAGE_STATS_ENABLED": "0",
+                "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"),
+                "HYDRA_FULL_ERROR": "1",
+                "PYTHONUNBUFFERED": "1",
+                "PYTHONPATH": os.pathsep.join(_package_roots()),
+            }
+        )
         return processes.start_bound(command, environment, folder, log)
 
     def _wait(self, verl: "subprocess.Popen[bytes]") -> int:

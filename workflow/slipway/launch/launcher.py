@@ -18,13 +18,13 @@ import submitit
 from slipway.config.identity import changed_since_start, training_identity
 from slipway.config.load import ConfigError
 from slipway.errors import SlipwayError
-from slipway.launch import checkpoints, segments
+from slipway.launch import STARTED, checkpoints, segments
 from slipway.launch.job import JOB_LOCK, LOG, TrainingJob
 from slipway.launch.progress import Progress, last_lines, read_json
 from slipway.manifest import FolderLock, LockHeldError, Product, open_product, write_json
 
 VERSION = 1
-STARTED = "started.json"
+
 JOB = "job.json"
 POLL_SECONDS = 1.0
 # A second launcher waits for the first as long as a training may last.
@@ -82,7 +82,9 @@ def _refuse_other_training(training: Training) -> None:
     started = read_json(record)
     trained = checkpoints.latest_step(training.train_folder / "checkpoints")
     if started is None or trained == 0:
-        write_json(record, {"identity": training_identity(training.resolved), "inputs": dict(training.inputs)})
+        write_json(
+            record, {"identity": training_identity(training.resolved), "inputs": dict(training.inputs)}
+        )
         return
     problems = changed_since_start(training.run, started["identity"], training.resolved)
     if problems:
@@ -186,7 +188,9 @@ def _explain_failure(training: Training, before: int, reached: int) -> str:
         if reached
         else "No checkpoint was written yet: the same command starts from the beginning."
     )
-    progress = "trained no step that was saved" if reached == before else f"got from step {before} to {reached}"
+    progress = (
+        "trained no step that was saved" if reached == before else f"got from step {before} to {reached}"
+    )
     return (
         f"run {training.run!r}: the training ended with status {last.exit_status} before step {training.steps}; it "
         f"{progress}. {kept}\nThe last lines of {log}:\n{last_lines(log)}"

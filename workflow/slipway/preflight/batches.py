@@ -16,7 +16,10 @@ def check_batches(name: str, run: Run, parallel: Parallel, data: Data) -> list[F
         # verl/workers/config/actor.py:225
         findings.append(
             Finding(
-                "R14", Severity.ERROR, f"{key}.mini_batch_prompts", mini_prompts,
+                "R14",
+                Severity.ERROR,
+                f"{key}.mini_batch_prompts",
+                mini_prompts,
                 f"is more than prompts_per_step ({grpo.prompts_per_step}).",
                 f"Use at most {grpo.prompts_per_step}.",
             )
@@ -25,7 +28,10 @@ def check_batches(name: str, run: Run, parallel: Parallel, data: Data) -> list[F
         # verl pads the last mini batch with synthetic samples: trainer/ppo/v1/trainer_base.py:1589
         findings.append(
             Finding(
-                "R18", Severity.WARNING, f"{key}.mini_batch_prompts", mini_prompts,
+                "R18",
+                Severity.WARNING,
+                f"{key}.mini_batch_prompts",
+                mini_prompts,
                 f"does not divide prompts_per_step ({grpo.prompts_per_step}): verl fills the rest with padding.",
                 f"Use {nearest(mini_prompts, _divisors(grpo.prompts_per_step))}.",
             )
@@ -36,14 +42,19 @@ def check_batches(name: str, run: Run, parallel: Parallel, data: Data) -> list[F
         fitting = [p for p in range(1, 4 * mini_prompts + 1) if p * grpo.samples_per_prompt % ranks == 0]
         findings.append(
             Finding(
-                "R16", Severity.ERROR, f"{key}.mini_batch_prompts", mini_prompts,
+                "R16",
+                Severity.ERROR,
+                f"{key}.mini_batch_prompts",
+                mini_prompts,
                 f"{mini_prompts} prompts x {grpo.samples_per_prompt} samples = {responses} responses do not divide "
                 f"over {ranks} data-parallel ranks.",
                 f"Use {nearest(mini_prompts, fitting)}.",
             )
         )
         return findings
-    findings += _check_micro(f"{key}.micro_batch_size", "R17", grpo.micro_batch_size, responses // ranks, ranks)
+    findings += _check_micro(
+        f"{key}.micro_batch_size", "R17", grpo.micro_batch_size, responses // ranks, ranks
+    )
     per_step = grpo.prompts_per_step * grpo.samples_per_prompt
     if per_step % ranks == 0:
         log_prob = grpo.log_prob_micro_batch_size or grpo.micro_batch_size
@@ -54,15 +65,22 @@ def check_batches(name: str, run: Run, parallel: Parallel, data: Data) -> list[F
         # verl's dataloader drops the last, incomplete batch: none is left
         findings.append(
             Finding(
-                "S1", Severity.ERROR, f"{key}.prompts_per_step", grpo.prompts_per_step,
-                f"data.{run.data} has only {data.train} training problems.", f"Use at most {data.train}.",
+                "S1",
+                Severity.ERROR,
+                f"{key}.prompts_per_step",
+                grpo.prompts_per_step,
+                f"data.{run.data} has only {data.train} training problems.",
+                f"Use at most {data.train}.",
             )
         )
     if grpo.lr_warmup_steps >= run.steps and grpo.lr_warmup_steps > 0:
         # megatron/core/optimizer_param_scheduler.py:157
         findings.append(
             Finding(
-                "R47", Severity.ERROR, f"{key}.lr_warmup_steps", grpo.lr_warmup_steps,
+                "R47",
+                Severity.ERROR,
+                f"{key}.lr_warmup_steps",
+                grpo.lr_warmup_steps,
                 f"the warm-up is not over when the run ends after {run.steps} steps.",
                 f"Use less than {run.steps}.",
             )
@@ -94,7 +112,10 @@ def _check_micro(key: str, rule: str, micro: int, per_rank: int, ranks: int) -> 
     # verl/workers/engine/utils.py:125, verl/utils/config.py:124
     return [
         Finding(
-            rule, Severity.ERROR, key, micro,
+            rule,
+            Severity.ERROR,
+            key,
+            micro,
             f"does not divide the {per_rank} responses that each of {ranks} data-parallel rank(s) gets.",
             f"Use {nearest(micro, _divisors(per_rank))}.",
         )

@@ -43,7 +43,10 @@ def check_disjoint(run: str, train: Sequence[Row], heldout: Sequence[Row]) -> li
         return []
     return [
         Finding(
-            "S2", Severity.ERROR, f"runs.{run}.evaluation", None,
+            "S2",
+            Severity.ERROR,
+            f"runs.{run}.evaluation",
+            None,
             f"{len(shared)} held-out questions are trained on, e.g. {min(shared)!r}.",
             "Prepare the data again; if they come from two data sets, give these different seeds.",
         )
@@ -72,7 +75,10 @@ def check_lengths(name: str, run: Run, split: str, lengths: Lengths) -> list[Fin
         return []
     return [
         Finding(
-            "R43", Severity.ERROR, f"runs.{name}.grpo.max_prompt_length", run.grpo.max_prompt_length,
+            "R43",
+            Severity.ERROR,
+            f"runs.{name}.grpo.max_prompt_length",
+            run.grpo.max_prompt_length,
             f"{lengths.over_limit} of {lengths.prompts} {split} prompts are longer: verl would cut them.",
             f"Use at least {lengths.longest}.",
         )
@@ -86,16 +92,33 @@ def check_tokenizer(name: str, folder: Path, model: Architecture) -> list[Findin
     findings = []
     if tokenizer.chat_template is None:
         findings.append(
-            Finding("S3", Severity.ERROR, key, None, "the tokenizer has no chat template.", "Use an instruct model.")
+            Finding(
+                "S3",
+                Severity.ERROR,
+                key,
+                None,
+                "the tokenizer has no chat template.",
+                "Use an instruct model.",
+            )
         )
     if tokenizer.eos_token_id is None:
         findings.append(
-            Finding("S4", Severity.ERROR, key, None, "the tokenizer has no end-of-sequence token.", "Set eos_token.")
+            Finding(
+                "S4",
+                Severity.ERROR,
+                key,
+                None,
+                "the tokenizer has no end-of-sequence token.",
+                "Set eos_token.",
+            )
         )
     if len(tokenizer) > model.vocab_size:
         findings.append(
             Finding(
-                "S5", Severity.ERROR, key, len(tokenizer),
+                "S5",
+                Severity.ERROR,
+                key,
+                len(tokenizer),
                 f"the tokenizer has more tokens than the model's vocabulary of {model.vocab_size}.",
                 "Use the tokenizer that belongs to the model.",
             )
@@ -104,7 +127,10 @@ def check_tokenizer(name: str, folder: Path, model: Architecture) -> list[Findin
         # the rollout engine normalises over the tokenizer's tokens, the trainer over all
         findings.append(
             Finding(
-                "S5", Severity.WARNING, key, len(tokenizer),
+                "S5",
+                Severity.WARNING,
+                key,
+                len(tokenizer),
                 f"the model's vocabulary of {model.vocab_size} is far larger than the tokenizer's: log-probabilities of "
                 "rollout and trainer will differ.",
             )
@@ -123,7 +149,10 @@ def check_reward(name: str, rows: Sequence[Row], compute_score: Reward) -> list[
         bad = sample[gold.index(min(gold))]
         findings.append(
             Finding(
-                "S6", Severity.ERROR, key, bad["reward_model"]["ground_truth"],
+                "S6",
+                Severity.ERROR,
+                key,
+                bad["reward_model"]["ground_truth"],
                 f"the gold answer to {_question(bad)!r} scores {min(gold)} instead of 1: the reward would mislead.",
             )
         )

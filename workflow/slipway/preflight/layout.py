@@ -81,8 +81,10 @@ def _check_world(name: str, run: Run, parallel: Parallel) -> list[Finding]:
         # verl/utils/config.py:110, megatron/core/parallel_state.py:740
         findings.append(
             Finding(
-                "R1", Severity.ERROR, f"runs.{name}.parallel", f"TP {parallel.tensor} x PP {parallel.pipeline} x CP "
-                f"{parallel.context} = {size}",
+                "R1",
+                Severity.ERROR,
+                f"runs.{name}.parallel",
+                f"TP {parallel.tensor} x PP {parallel.pipeline} x CP {parallel.context} = {size}",
                 f"does not divide the {world} ranks (nodes {run.nodes} x gpus_per_node {run.gpus_per_node}).",
                 f"TP x PP x CP may be {nearest(size, _divisors(world))}.",
             )
@@ -91,7 +93,10 @@ def _check_world(name: str, run: Run, parallel: Parallel) -> list[Finding]:
         # megatron/core/parallel_state.py:748
         findings.append(
             Finding(
-                "R7", Severity.ERROR, f"runs.{name}.parallel.virtual_pipeline", parallel.virtual_pipeline,
+                "R7",
+                Severity.ERROR,
+                f"runs.{name}.parallel.virtual_pipeline",
+                parallel.virtual_pipeline,
                 "model chunks interleave pipeline stages, and there is one stage.",
                 "Set pipeline above 1, or virtual_pipeline: null.",
             )
@@ -100,7 +105,10 @@ def _check_world(name: str, run: Run, parallel: Parallel) -> list[Finding]:
         # verl/workers/engine_workers.py:659
         findings.append(
             Finding(
-                "R22", Severity.ERROR, f"runs.{name}.parallel.rollout_tensor", parallel.rollout_tensor,
+                "R22",
+                Severity.ERROR,
+                f"runs.{name}.parallel.rollout_tensor",
+                parallel.rollout_tensor,
                 f"does not divide the {world} ranks that the rollout engine is spread over.",
                 f"Use {nearest(parallel.rollout_tensor, _divisors(world))}.",
             )
@@ -116,7 +124,10 @@ def _check_tensor(name: str, parallel: Parallel, model: Architecture) -> list[Fi
         # megatron/core/transformer/transformer_config.py:926, :944
         findings.append(
             Finding(
-                "R4" if model.heads % tensor else "R5", Severity.ERROR, key, tensor,
+                "R4" if model.heads % tensor else "R5",
+                Severity.ERROR,
+                key,
+                tensor,
                 f"the model has {model.heads} attention heads and {model.kv_heads} key/value heads, which it does not "
                 "divide.",
                 f"Use {nearest(tensor, allowed)}.",
@@ -126,7 +137,11 @@ def _check_tensor(name: str, parallel: Parallel, model: Architecture) -> list[Fi
         # megatron/core/tensor_parallel/utils.py:118
         findings.append(
             Finding(
-                "R9", Severity.ERROR, key, tensor, f"the vocabulary of {model.vocab_size} does not divide by it.",
+                "R9",
+                Severity.ERROR,
+                key,
+                tensor,
+                f"the vocabulary of {model.vocab_size} does not divide by it.",
                 f"Use {nearest(tensor, (size for size in allowed if model.vocab_size % size == 0))}.",
             )
         )
@@ -134,7 +149,10 @@ def _check_tensor(name: str, parallel: Parallel, model: Architecture) -> list[Fi
     if model.heads % rollout:
         findings.append(
             Finding(
-                "R24", Severity.ERROR, f"runs.{name}.parallel.rollout_tensor", rollout,
+                "R24",
+                Severity.ERROR,
+                f"runs.{name}.parallel.rollout_tensor",
+                rollout,
                 f"the model's {model.heads} attention heads do not divide by it.",
                 f"Use {nearest(rollout, _divisors(model.heads))}.",
             )
@@ -148,7 +166,10 @@ def _check_pipeline(name: str, parallel: Parallel, model: Architecture) -> list[
         # megatron/core/transformer/transformer_block.py:157
         return [
             Finding(
-                "R6", Severity.ERROR, f"runs.{name}.parallel.pipeline", parallel.pipeline,
+                "R6",
+                Severity.ERROR,
+                f"runs.{name}.parallel.pipeline",
+                parallel.pipeline,
                 f"the model's {model.layers} layers do not divide by it.",
                 f"Use {nearest(parallel.pipeline, _divisors(model.layers))}.",
             )
@@ -157,7 +178,10 @@ def _check_pipeline(name: str, parallel: Parallel, model: Architecture) -> list[
         stage = model.layers // parallel.pipeline
         return [
             Finding(
-                "R7", Severity.ERROR, f"runs.{name}.parallel.virtual_pipeline", parallel.virtual_pipeline,
+                "R7",
+                Severity.ERROR,
+                f"runs.{name}.parallel.virtual_pipeline",
+                parallel.virtual_pipeline,
                 f"the {stage} layers of a pipeline stage do not divide by it.",
                 f"Use {nearest(parallel.virtual_pipeline or 1, _divisors(stage))}.",
             )
@@ -169,12 +193,18 @@ def _check_experts(name: str, run: Run, parallel: Parallel, model: Architecture)
     expert, key = parallel.expert, f"runs.{name}.parallel.expert"
     if expert > 1 and not model.experts:
         # megatron/core/transformer/transformer_config.py:1049
-        return [Finding("R8", Severity.ERROR, key, expert, "the model is dense: it has no experts.", "Use 1.")]
+        return [
+            Finding("R8", Severity.ERROR, key, expert, "the model is dense: it has no experts.", "Use 1.")
+        ]
     if model.experts and model.experts % expert:
         # megatron/core/transformer/moe/moe_layer.py:101
         return [
             Finding(
-                "R8", Severity.ERROR, key, expert, f"the model's {model.experts} experts do not divide by it.",
+                "R8",
+                Severity.ERROR,
+                key,
+                expert,
+                f"the model's {model.experts} experts do not divide by it.",
                 f"Use {nearest(expert, _divisors(model.experts))}.",
             )
         ]
@@ -184,7 +214,10 @@ def _check_experts(name: str, run: Run, parallel: Parallel, model: Architecture)
         # megatron/core/parallel_state.py:785
         return [
             Finding(
-                "R2", Severity.ERROR, key, expert,
+                "R2",
+                Severity.ERROR,
+                key,
+                expert,
                 f"ETP {expert_tensor} x EP {expert} x PP {parallel.pipeline} = {size} does not divide the "
                 f"{world_size(run)} ranks (expert_tensor: null means the tensor parallel size).",
                 "Set expert_tensor: 1, or a smaller expert.",

@@ -69,9 +69,14 @@ def preflight(subject: Subject, manifest_path: Path, folder: Path) -> None:
         grave = errors(findings)
         if grave:
             listed = "\n  - ".join(str(finding.as_problem()) for finding in grave)
-            raise SlipwayError(f"preflight of run {subject.name!r} found {len(grave)} error(s):\n  - {listed}")
+            raise SlipwayError(
+                f"preflight of run {subject.name!r} found {len(grave)} error(s):\n  - {listed}"
+            )
         logger.info(
-            "preflight %s: no errors, %d other finding(s); see %s", subject.name, len(findings), folder / "findings.md"
+            "preflight %s: no errors, %d other finding(s); see %s",
+            subject.name,
+            len(findings),
+            folder / "findings.md",
         )
         product.publish(
             [folder / "findings.json", folder / "findings.md"],
@@ -81,7 +86,9 @@ def preflight(subject: Subject, manifest_path: Path, folder: Path) -> None:
                 "lengths": {split: asdict(measured) for split, measured in lengths.items()},
             },
         )
-        manifest_path.with_suffix(".md").write_text(as_markdown(subject.name, findings, tables), encoding="utf-8")
+        manifest_path.with_suffix(".md").write_text(
+            as_markdown(subject.name, findings, tables), encoding="utf-8"
+        )
 
 
 def _check(subject: Subject, converted: Manifest) -> tuple[list[Finding], dict[str, inputs.Lengths]]:
@@ -99,7 +106,9 @@ def _check(subject: Subject, converted: Manifest) -> tuple[list[Finding], dict[s
         for name, path in subject.heldout_folders.items():
             heldout = inputs.read_split(path / "heldout.parquet")
             findings += inputs.check_disjoint(subject.name, train, heldout)
-            lengths[f"held-out ({name})"] = inputs.measure_prompts(heldout, tokenizer, run.grpo.max_prompt_length)
+            lengths[f"held-out ({name})"] = inputs.measure_prompts(
+                heldout, tokenizer, run.grpo.max_prompt_length
+            )
         for split, measured in lengths.items():
             findings += inputs.check_lengths(subject.name, run, split, measured)
         return findings, lengths
@@ -109,7 +118,11 @@ def _check(subject: Subject, converted: Manifest) -> tuple[list[Finding], dict[s
 def _tables(subject: Subject, lengths: Mapping[str, inputs.Lengths]) -> str:
     run, parallel = subject.run, subject.parallel
     actor = [
-        parallel.tensor, parallel.pipeline, parallel.context, parallel.expert, data_parallel_size(run, parallel)
+        parallel.tensor,
+        parallel.pipeline,
+        parallel.context,
+        parallel.expert,
+        data_parallel_size(run, parallel),
     ]
     rollout = [parallel.rollout_tensor, 1, 1, 1, world_size(run) // parallel.rollout_tensor]
     return "\n".join(
@@ -136,8 +149,10 @@ def _tables(subject: Subject, lengths: Mapping[str, inputs.Lengths]) -> str:
                         f"{state_gib(run, parallel, subject.model):.3f}",
                     ),
                     *(
-                        (f"{split} prompts: longest / mean / limit, tokens",
-                         f"{measured.longest} / {measured.mean:.1f} / {run.grpo.max_prompt_length}")
+                        (
+                            f"{split} prompts: longest / mean / limit, tokens",
+                            f"{measured.longest} / {measured.mean:.1f} / {run.grpo.max_prompt_length}",
+                        )
                         for split, measured in lengths.items()
                     ),
                 ],

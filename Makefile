@@ -1,0 +1,56 @@
+# `make demo` and `make test` do all their own set-up: Python 3.11, make, gcc and git are enough.
+SHELL := /bin/bash
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+# Nothing here talks to a hub: the demo and the tests make their own model and data.
+export HF_HUB_OFFLINE := 1
+export RAY_USAGE_STATS_ENABLED := 0
+
+.PHONY: demo test test-full check unit format lock schema clean help
+
+help:
+	@echo "make demo       train, evaluate and report a small model on this machine's CPU (results/demo/report.html)"
+	@echo "make test       everything that CI runs"
+	@echo "make check      format, lint, types and unit tests, in under two minutes"
+	@echo "make test-full  also what takes too long for CI"
+
+demo: $(INSTALLED)
+	@snakemake --profile profiles/local
+	@python -P scripts/report.py config.yaml demo --verdict
+
+check: $(INSTALLED)
+	ruff format --check .
+	ruff check .
+	snakefmt --check Snakefile workflow/rules
+	mypy
+	snakemake --lint --snakefile Snakefile --configfile config.yaml
+	python -m pytest -q tests/unit
+
+test: check
+	bash tests/run.sh
+
+test-full: check
+	SLIPWAY_FULL=1 bash tests/run.sh
+
+format: $(INSTALLED)
+	ruff format .
+	ruff check --fix .
+	snakefmt Snakefile workflow/rules
+
+schema: $(INSTALLED)
+	python -m slipway.config.json_schema > workflow/schemas/config.schema.json
+
+lock:
+	$(PYTHON) envs/lock.py
+
+clean:
+	rm -rf $(VENV) results .snakemake
+
+$(INSTALLED): envs/requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r envs/requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	touch $@

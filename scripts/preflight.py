@@ -36,9 +36,7 @@ def main() -> None:
             resolved=resolved.verl,
             model_folder=model_folder(resolved.run.model, model, paths),
             data_folder=paths.data(resolved.run.data),
-            heldout_folders={
-                name: paths.data(config.evaluation[name].data) for name in resolved.run.evaluation
-            },
+            heldout_folders={name: paths.data(config.evaluation[name].data) for name in resolved.run.evaluation},
             megatron_manifest=paths.megatron_model(resolved.run.model) / "manifest.json",
             compute_score=compute_score,
         ),

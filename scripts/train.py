@@ -27,9 +27,9 @@ def main() -> None:
             config_file=paths.verl_config(resolved.name),
             resolved=resolved.verl,
             inputs={
-                "data": read_manifest(
-                    paths.data(resolved.run.data) / "manifest.json", "prepare_data"
-                ).hash_of("train.parquet"),
+                "data": read_manifest(paths.data(resolved.run.data) / "manifest.json", "prepare_data").hash_of(
+                    "train.parquet"
+                ),
                 "model": read_manifest(
                     paths.megatron_model(resolved.run.model) / "manifest.json", "convert_megatron"
                 ).digest,

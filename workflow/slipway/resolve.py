@@ -101,9 +101,7 @@ def device_environment(run: Run) -> dict[str, str]:
     return cpu_environment.environment(run.gpus_per_node) if run.device == "cpu" else {}
 
 
-def _resolve_run(
-    name: str, run: Run, config: Config, paths: ResultPaths
-) -> tuple[ResolvedRun | None, list[Problem]]:
+def _resolve_run(name: str, run: Run, config: Config, paths: ResultPaths) -> tuple[ResolvedRun | None, list[Problem]]:
     try:
         model = architecture_of(run.model, config.models[run.model], paths)
     except SlipwayError as error:

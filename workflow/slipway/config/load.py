@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
-
 from slipway.config import schema
 from slipway.config.paths import RESERVED_RUN_NAMES
 from slipway.errors import SlipwayError
@@ -85,9 +84,7 @@ def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in top.items():
         below = merged.get(key)
-        merged[key] = (
-            overlay(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
-        )
+        merged[key] = overlay(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
     return merged
 
 
@@ -129,9 +126,7 @@ def _check_section(
             continue
         if not isinstance(entry, str) or not NAME.fullmatch(entry):
             problems.append(
-                Problem(
-                    key, None, "this name cannot be a folder's.", "Use letters, digits, '-', '_' and '.'."
-                )
+                Problem(key, None, "this name cannot be a folder's.", "Use letters, digits, '-', '_' and '.'.")
             )
             continue
         if name == "runs" and entry in RESERVED_RUN_NAMES:
@@ -200,9 +195,7 @@ def _fields_at(kind: type[BaseModel], location: list[str]) -> list[str]:
 
 
 def _without(raw: Mapping[str, Any], locations: list[tuple[Any, ...]]) -> dict[str, Any]:
-    rest: dict[str, Any] = {
-        key: dict(value) if isinstance(value, Mapping) else value for key, value in raw.items()
-    }
+    rest: dict[str, Any] = {key: dict(value) if isinstance(value, Mapping) else value for key, value in raw.items()}
     for location in locations:
         keys = [part for part in location if not _is_union_tag(part)]
         inner: Any = rest
@@ -221,9 +214,7 @@ def _check_references(config: schema.Config, raw: Mapping[str, Any]) -> list[Pro
         known = [entry for entry, value in (raw.get(section) or {}).items() if value is not None]
         if name not in known:
             near = difflib.get_close_matches(name, map(str, known), n=2, cutoff=0.5)
-            remedy = (
-                f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(known) or 'none'}."
-            )
+            remedy = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(known) or 'none'}."
             problems.append(Problem(key, name, f"no such entry under `{section}`.", remedy))
 
     for name, model in config.models.items():
@@ -267,9 +258,7 @@ def _check_model_path(key: str, path: str) -> list[Problem]:
     if looks_like_hub_name and not folder.exists():
         return []
     if not folder.is_dir():
-        return [
-            Problem(key, path, "no such folder, and not a hub name (owner/model).", "Give one of the two.")
-        ]
+        return [Problem(key, path, "no such folder, and not a hub name (owner/model).", "Give one of the two.")]
     if not (folder / "config.json").is_file():
         return [Problem(key, path, "the folder has no config.json.", "Give a Hugging Face checkpoint.")]
     return []

@@ -51,9 +51,7 @@ class Model(Settings):
         min_length=1,
         description="folder with a Hugging Face checkpoint, or a hub name such as Qwen/Qwen3-8B",
     )
-    revision: str | None = Field(
-        None, description="commit, tag or branch of a hub model; null: its default branch"
-    )
+    revision: str | None = Field(None, description="commit, tag or branch of a hub model; null: its default branch")
     demo: DemoModel | None = Field(None, description="recipe of a model that Slipway makes itself")
 
     @model_validator(mode="after")
@@ -107,14 +105,10 @@ class Parallel(Settings):
 
     tensor: Positive = Field(1, description="tensor parallel size (TP)")
     pipeline: Positive = Field(1, description="pipeline parallel size (PP)")
-    virtual_pipeline: Positive | None = Field(
-        None, description="model chunks per pipeline stage (VPP); null: one"
-    )
+    virtual_pipeline: Positive | None = Field(None, description="model chunks per pipeline stage (VPP); null: one")
     context: Positive = Field(1, description="context parallel size (CP)")
     expert: Positive = Field(1, description="expert parallel size (EP)")
-    expert_tensor: Positive | None = Field(
-        None, description="tensor parallel size in experts (ETP); null: TP"
-    )
+    expert_tensor: Positive | None = Field(None, description="tensor parallel size in experts (ETP); null: TP")
     rollout_tensor: Positive = Field(1, description="tensor parallel size of the rollout engine")
 
 
@@ -139,9 +133,7 @@ class Grpo(Settings):
     )
     lr_warmup_steps: NotNegative = Field(0, description="steps of linear warm-up")
     weight_decay: Annotated[Real, Field(ge=0)] = Field(0.01, description="decoupled weight decay")
-    max_grad_norm: Annotated[Real, Field(gt=0)] = Field(
-        1.0, description="gradient norm above which it is clipped"
-    )
+    max_grad_norm: Annotated[Real, Field(gt=0)] = Field(1.0, description="gradient norm above which it is clipped")
     kl_coefficient: Annotated[Real, Field(ge=0)] = Field(
         1e-3, description="weight of the KL loss against the reference model; 0: no reference model"
     )
@@ -162,17 +154,13 @@ class Run(Settings):
 
     model: str = Field(description="name under `models`")
     data: str = Field(description="name under `data`")
-    evaluation: list[str] = Field(
-        min_length=1, description="names under `evaluation`; the first decides the verdict"
-    )
+    evaluation: list[str] = Field(min_length=1, description="names under `evaluation`; the first decides the verdict")
     device: Literal["cuda", "cpu"] = Field(
         "cuda", description="cpu: gloo and a transformers rollout, for small models and tests"
     )
     nodes: Positive = Field(1, description="nodes of the training job")
     gpus_per_node: Positive = Field(8, description="GPUs per node; on the CPU: training processes per node")
-    gpu_memory_gib: Annotated[Real, Field(gt=0)] = Field(
-        80.0, description="memory of one GPU, GiB; for parallel: auto"
-    )
+    gpu_memory_gib: Annotated[Real, Field(gt=0)] = Field(80.0, description="memory of one GPU, GiB; for parallel: auto")
     runtime_minutes: Positive = Field(1440, description="time limit of the training job, minutes")
     parallel: Literal["auto"] | Parallel = Field("auto", description="auto, or an explicit layout")
     steps: Positive = Field(description="training steps; may be raised later to continue")

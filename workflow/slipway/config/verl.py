@@ -7,7 +7,6 @@ import difflib
 import importlib.metadata
 import importlib.util
 import math
-import os
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
-
 from slipway.config.load import Problem
 from slipway.config.schema import Data, Parallel, Run
 from slipway.config.verl_fields import free_fields
@@ -115,9 +113,7 @@ def resolve(
 class RunFiles:
     """Absolute paths that go into a run's verl config."""
 
-    def __init__(
-        self, model: Path, megatron: Path, train: Path, heldout: Path, checkpoints: Path, reward: Path
-    ):
+    def __init__(self, model: Path, megatron: Path, train: Path, heldout: Path, checkpoints: Path, reward: Path):
         self.model = model.absolute()
         self.megatron = megatron.absolute()
         self.train = train.absolute()
@@ -266,7 +262,7 @@ def _nearest(full: str, key: str, value: Any, known: Iterable[str]) -> Problem:
     close = [f"{parent}.{name}" for name in difflib.get_close_matches(last, neighbours, n=2, cutoff=0.7)]
     same_name = sorted(
         (name for name in known if name.rpartition(".")[2] == last),
-        key=lambda name: -len(os.path.commonprefix([name, key])),
+        key=lambda name: -_shared_start(name, key),
     )
     meant = close or same_name[:2]
     remedy = (
@@ -278,3 +274,7 @@ def _nearest(full: str, key: str, value: Any, known: Iterable[str]) -> Problem:
         )
     )
     return Problem(full, value, "verl has no such key.", remedy)
+
+
+def _shared_start(one: str, other: str) -> int:
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

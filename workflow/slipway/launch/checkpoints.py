@@ -39,6 +39,5 @@ def index_files(folder: Path) -> list[Path]:
     return sorted(
         path
         for path in folder.rglob("*")
-        if path.is_file()
-        and path.name in (".metadata", "metadata.json", "common.pt", "config.json", "data.pt")
+        if path.is_file() and path.name in (".metadata", "metadata.json", "common.pt", "config.json", "data.pt")
     )

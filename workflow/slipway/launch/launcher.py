@@ -82,9 +82,7 @@ def _refuse_other_training(training: Training) -> None:
     started = read_json(record)
     trained = checkpoints.latest_step(training.train_folder / "checkpoints")
     if started is None or trained == 0:
-        write_json(
-            record, {"identity": training_identity(training.resolved), "inputs": dict(training.inputs)}
-        )
+        write_json(record, {"identity": training_identity(training.resolved), "inputs": dict(training.inputs)})
         return
     problems = changed_since_start(training.run, started["identity"], training.resolved)
     if problems:
@@ -93,8 +91,8 @@ def _refuse_other_training(training: Training) -> None:
         if started["inputs"].get(name) != digest:
             raise SlipwayError(
                 f"run {training.run!r} has been trained for {trained} steps on another {name}: the manifest's digest "
-                f"was {started['inputs'].get(name)}, now it is {digest}. Its checkpoints depend on it: give the changed "
-                f"run another name, or delete {training.train_folder} to start over."
+                f"was {started['inputs'].get(name)}, now it is {digest}. Its checkpoints depend on it: give the "
+                f"changed run another name, or delete {training.train_folder} to start over."
             )
     if trained > training.steps:
         raise SlipwayError(
@@ -188,9 +186,7 @@ def _explain_failure(training: Training, before: int, reached: int) -> str:
         if reached
         else "No checkpoint was written yet: the same command starts from the beginning."
     )
-    progress = (
-        "trained no step that was saved" if reached == before else f"got from step {before} to {reached}"
-    )
+    progress = "trained no step that was saved" if reached == before else f"got from step {before} to {reached}"
     return (
         f"run {training.run!r}: the training ended with status {last.exit_status} before step {training.steps}; it "
         f"{progress}. {kept}\nThe last lines of {log}:\n{last_lines(log)}"
@@ -201,10 +197,11 @@ def _publish(training: Training, product: Product) -> None:
     folder = training.train_folder
     rows = segments.merge_metrics(folder)
     trained = [row["step"] for row in rows if "timing_s/step" in row["data"]]
-    if not trained or max(trained) < training.steps:
+    # verl saves the last step before it logs it: a kill in between costs that row and nothing else
+    if not trained or max(trained) < training.steps - 1:
         raise SlipwayError(
-            f"run {training.run!r}: the checkpoint says step {training.steps}, but the metrics in {folder / 'segments'} "
-            f"end at step {max(trained, default=0)}. Move {folder} away and train again."
+            f"run {training.run!r}: the checkpoint says step {training.steps}, but the metrics in "
+            f"{folder / 'segments'} end at step {max(trained, default=0)}. Move {folder} away and train again."
         )
     checkpoint = checkpoints.step_folder(folder / "checkpoints", training.steps)
     product.publish(

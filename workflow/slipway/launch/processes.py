@@ -4,12 +4,13 @@ verl starts Ray, which starts dozens of processes in sessions of their own. Ever
 environment variable `MARK`, by which they are found again, after a `kill -9` too.
 """
 
+import contextlib
 import logging
 import os
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -48,7 +49,7 @@ def end_marked(mark: str, patience_seconds: float = 5.0) -> list[int]:
     marked = find_marked(mark)
     for process in marked:
         _signal(process, psutil.Process.terminate)
-    _, alive = psutil.wait_procs(marked, timeout=patience_seconds)
+    psutil.wait_procs(marked, timeout=patience_seconds)
     # workers may have been started meanwhile, by one that is gone now
     deadline = time.monotonic() + 10
     while (remaining := find_marked(mark)) and time.monotonic() < deadline:
@@ -78,8 +79,6 @@ def find_marked(mark: str) -> list[psutil.Process]:
     return found
 
 
-def _signal(process: psutil.Process, action: "object") -> None:
-    try:
-        action(process)  # type: ignore[operator]
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
-        pass
+def _signal(process: psutil.Process, action: Callable[[psutil.Process], None]) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+        action(process)

@@ -36,9 +36,7 @@ class Progress:
             self._segment = newest.number
             self._said = newest.resumed_from
             where = f", continuing after step {newest.resumed_from}" if newest.resumed_from else ""
-            self._say(
-                f"segment {newest.number} starts on {newest.host}{where}; Ray, Megatron, rollout come up"
-            )
+            self._say(f"segment {newest.number} starts on {newest.host}{where}; Ray, Megatron, rollout come up")
         rows = segments.training_rows(segments.folder_of(self.train_folder, newest.number) / "metrics.jsonl")
         for row in rows:
             # verl logs validation in a row of its own; only a training row has the step's time

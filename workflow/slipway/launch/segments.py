@@ -45,8 +45,7 @@ def finish(train_folder: Path, segment: Segment, exit_status: int) -> Segment:
     """Record how a segment ended."""
     steps = [row["step"] for row in training_rows(folder_of(train_folder, segment.number) / "metrics.jsonl")]
     ended = Segment(
-        **asdict(segment)
-        | {"ended": time.time(), "exit_status": exit_status, "last_step": max(steps, default=None)}
+        **asdict(segment) | {"ended": time.time(), "exit_status": exit_status, "last_step": max(steps, default=None)}
     )
     write_json(folder_of(train_folder, segment.number) / "segment.json", asdict(ended))
     return ended

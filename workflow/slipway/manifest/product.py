@@ -98,9 +98,7 @@ def verify_files(manifest: Manifest, folder: Path, hashes: bool = True) -> None:
                 f"{path}: {path.stat().st_size} bytes, but the manifest of {manifest.stage} says {entry.size}"
             )
         if hashes and files.hash_file(path) != entry.blake3:
-            raise ManifestError(
-                f"{path}: content differs from what the manifest of {manifest.stage} recorded"
-            )
+            raise ManifestError(f"{path}: content differs from what the manifest of {manifest.stage} recorded")
 
 
 class Product:
@@ -135,9 +133,7 @@ class Product:
             logger.warning("%s; making it again", error)
             return False
         files.write_text(self.manifest_path, (self.folder / RECORD).read_text(encoding="utf-8"))
-        logger.info(
-            "%s: nothing to do, %s is complete and its inputs have not changed", self.stage, self.folder
-        )
+        logger.info("%s: nothing to do, %s is complete and its inputs have not changed", self.stage, self.folder)
         return True
 
     def publish(self, paths: Iterable[Path], facts: dict[str, Any]) -> Manifest:

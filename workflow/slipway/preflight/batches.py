@@ -52,9 +52,7 @@ def check_batches(name: str, run: Run, parallel: Parallel, data: Data) -> list[F
             )
         )
         return findings
-    findings += _check_micro(
-        f"{key}.micro_batch_size", "R17", grpo.micro_batch_size, responses // ranks, ranks
-    )
+    findings += _check_micro(f"{key}.micro_batch_size", "R17", grpo.micro_batch_size, responses // ranks, ranks)
     per_step = grpo.prompts_per_step * grpo.samples_per_prompt
     if per_step % ranks == 0:
         log_prob = grpo.log_prob_micro_batch_size or grpo.micro_batch_size

@@ -64,9 +64,7 @@ def measure_prompts(rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase, lim
         )
         for row in rows
     ]
-    return Lengths(
-        max(lengths), sum(lengths) / len(lengths), sum(length > limit for length in lengths), len(lengths)
-    )
+    return Lengths(max(lengths), sum(lengths) / len(lengths), sum(length > limit for length in lengths), len(lengths))
 
 
 def check_lengths(name: str, run: Run, split: str, lengths: Lengths) -> list[Finding]:
@@ -131,8 +129,8 @@ def check_tokenizer(name: str, folder: Path, model: Architecture) -> list[Findin
                 Severity.WARNING,
                 key,
                 len(tokenizer),
-                f"the model's vocabulary of {model.vocab_size} is far larger than the tokenizer's: log-probabilities of "
-                "rollout and trainer will differ.",
+                f"the model's vocabulary of {model.vocab_size} is far larger than the tokenizer's: log-probabilities "
+                "of rollout and trainer will differ.",
             )
         )
     return findings
@@ -157,9 +155,7 @@ def check_reward(name: str, rows: Sequence[Row], compute_score: Reward) -> list[
             )
         )
     if max(wrong) >= 1:
-        findings.append(
-            Finding("S7", Severity.ERROR, key, WRONG_ANSWER, f"a wrong answer scores {max(wrong)}.", "")
-        )
+        findings.append(Finding("S7", Severity.ERROR, key, WRONG_ANSWER, f"a wrong answer scores {max(wrong)}.", ""))
     return findings
 
 

@@ -193,9 +193,7 @@ def _check_experts(name: str, run: Run, parallel: Parallel, model: Architecture)
     expert, key = parallel.expert, f"runs.{name}.parallel.expert"
     if expert > 1 and not model.experts:
         # megatron/core/transformer/transformer_config.py:1049
-        return [
-            Finding("R8", Severity.ERROR, key, expert, "the model is dense: it has no experts.", "Use 1.")
-        ]
+        return [Finding("R8", Severity.ERROR, key, expert, "the model is dense: it has no experts.", "Use 1.")]
     if model.experts and model.experts % expert:
         # megatron/core/transformer/moe/moe_layer.py:101
         return [

@@ -69,9 +69,7 @@ def preflight(subject: Subject, manifest_path: Path, folder: Path) -> None:
         grave = errors(findings)
         if grave:
             listed = "\n  - ".join(str(finding.as_problem()) for finding in grave)
-            raise SlipwayError(
-                f"preflight of run {subject.name!r} found {len(grave)} error(s):\n  - {listed}"
-            )
+            raise SlipwayError(f"preflight of run {subject.name!r} found {len(grave)} error(s):\n  - {listed}")
         logger.info(
             "preflight %s: no errors, %d other finding(s); see %s",
             subject.name,
@@ -86,9 +84,7 @@ def preflight(subject: Subject, manifest_path: Path, folder: Path) -> None:
                 "lengths": {split: asdict(measured) for split, measured in lengths.items()},
             },
         )
-        manifest_path.with_suffix(".md").write_text(
-            as_markdown(subject.name, findings, tables), encoding="utf-8"
-        )
+        manifest_path.with_suffix(".md").write_text(as_markdown(subject.name, findings, tables), encoding="utf-8")
 
 
 def _check(subject: Subject, converted: Manifest) -> tuple[list[Finding], dict[str, inputs.Lengths]]:
@@ -106,9 +102,7 @@ def _check(subject: Subject, converted: Manifest) -> tuple[list[Finding], dict[s
         for name, path in subject.heldout_folders.items():
             heldout = inputs.read_split(path / "heldout.parquet")
             findings += inputs.check_disjoint(subject.name, train, heldout)
-            lengths[f"held-out ({name})"] = inputs.measure_prompts(
-                heldout, tokenizer, run.grpo.max_prompt_length
-            )
+            lengths[f"held-out ({name})"] = inputs.measure_prompts(heldout, tokenizer, run.grpo.max_prompt_length)
         for split, measured in lengths.items():
             findings += inputs.check_lengths(subject.name, run, split, measured)
         return findings, lengths

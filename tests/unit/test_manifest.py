@@ -1,0 +1,186 @@
+"""Manifests: whole or absent, not made twice, honest about their files."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from slipway.manifest import (
+    FolderLock,
+    LockHeldError,
+    ManifestError,
+    atomic_path,
+    fingerprint,
+    open_product,
+    process_identity,
+    read_manifest,
+    verify_files,
+    write_if_changed,
+)
+from slipway.manifest import lock as lock_module
+
+
+def make(folder: Path, inputs: dict, content: str = "weights") -> bool:
+    """Make a product as a stage does; return whether it had to do the work."""
+    with open_product("stage", folder / "manifest.json", folder, inputs) as product:
+        if product.restore():
+            return False
+        (folder / "a.bin").write_text(content)
+        product.publish([folder / "a.bin"], {"n": 1})
+        return True
+
+
+def test_an_interrupted_write_leaves_the_old_file_and_no_litter(tmp_path):
+    target = tmp_path / "file"
+    target.write_text("old")
+    with pytest.raises(RuntimeError), atomic_path(target) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_unchanged_text_keeps_its_time(tmp_path):
+    target = tmp_path / "file"
+    assert write_if_changed(target, "one")
+    os.utime(target, (1, 1))
+    assert not write_if_changed(target, "one")
+    assert target.stat().st_mtime == 1
+    assert write_if_changed(target, "two")
+    assert target.read_text() == "two"
+
+
+def test_fingerprint_ignores_the_order_of_keys_and_nothing_else():
+    assert fingerprint({"a": 1, "b": [1, 2]}) == fingerprint({"b": [1, 2], "a": 1})
+    assert fingerprint({"a": 1, "b": [1, 2]}) != fingerprint({"a": 1, "b": [2, 1]})
+
+
+def test_a_finished_product_is_published_again_without_work(tmp_path):
+    assert make(tmp_path, {"x": 1})
+    first = (tmp_path / "manifest.json").read_bytes()
+    (tmp_path / "manifest.json").unlink()  # Snakemake deletes it before a rule runs
+    assert not make(tmp_path, {"x": 1})
+    assert (tmp_path / "manifest.json").read_bytes() == first
+
+
+def test_other_inputs_or_a_damaged_file_are_made_anew(tmp_path):
+    make(tmp_path, {"x": 1})
+    assert make(tmp_path, {"x": 2})
+    (tmp_path / "a.bin").write_text("WEIGHTS")  # same size
+    assert make(tmp_path, {"x": 2})
+    (tmp_path / "a.bin").unlink()
+    assert make(tmp_path, {"x": 2})
+
+
+def test_a_failed_stage_leaves_no_manifest(tmp_path):
+    with pytest.raises(RuntimeError), open_product("stage", tmp_path / "manifest.json", tmp_path, {}):
+        raise RuntimeError
+    assert not (tmp_path / "manifest.json").exists()
+    assert make(tmp_path, {})
+
+
+def test_equal_work_gives_equal_bytes(tmp_path):
+    for name in ("one", "two"):
+        make(tmp_path / name, {"x": 1})
+    one, two = ((tmp_path / name / "manifest.json").read_bytes() for name in ("one", "two"))
+    assert one == two
+
+
+def test_verify_names_the_file_and_the_fault(tmp_path):
+    make(tmp_path, {})
+    manifest = read_manifest(tmp_path / "manifest.json", "stage")
+    verify_files(manifest, tmp_path)
+    (tmp_path / "a.bin").write_text("WEIGHTS")
+    with pytest.raises(ManifestError, match=r"a\.bin: content differs"):
+        verify_files(manifest, tmp_path)
+    (tmp_path / "a.bin").write_text("short")
+    with pytest.raises(ManifestError, match=r"a\.bin: 5 bytes"):
+        verify_files(manifest, tmp_path)
+
+
+def test_a_manifest_of_another_stage_is_refused(tmp_path):
+    make(tmp_path, {})
+    with pytest.raises(ManifestError, match="stage 'stage'"):
+        read_manifest(tmp_path / "manifest.json", "other")
+    with pytest.raises(ManifestError, match="missing"):
+        read_manifest(tmp_path / "no.json", "stage")
+
+
+def hold_lock(path: Path) -> subprocess.Popen:
+    code = (
+        "import sys, time; from pathlib import Path; from slipway.manifest import FolderLock\n"
+        "with FolderLock(Path(sys.argv[1]), 'test'): print('held', flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_a_living_owner_is_respected_and_a_killed_one_replaced(tmp_path):
+    path = tmp_path / "lock"
+    owner = hold_lock(path)
+    try:
+        with pytest.raises(LockHeldError, match=f"process {owner.pid} on"):
+            FolderLock(path, "test").acquire()
+        owner.kill()
+        owner.wait()
+        with FolderLock(path, "test"):
+            assert json.loads(path.read_text())["pid"] == os.getpid()
+        assert not path.exists()
+    finally:
+        owner.kill()
+
+
+def test_waiting_for_the_lock_ends_when_its_owner_does(tmp_path):
+    path = tmp_path / "lock"
+    owner = hold_lock(path)
+    owner.kill()
+    owner.wait()
+    started = time.monotonic()
+    with FolderLock(path, "test", wait_seconds=30):
+        assert time.monotonic() - started < 20
+
+
+def test_a_process_id_used_again_is_not_the_owner(tmp_path):
+    path = tmp_path / "lock"
+    path.write_text(json.dumps(process_identity() | {"started": 1.0, "token": "x"}))
+    with FolderLock(path, "test"):
+        pass
+
+
+def test_an_owner_on_another_host_lives_by_its_heartbeat(tmp_path):
+    path = tmp_path / "lock"
+    path.write_text(json.dumps({"host": "elsewhere", "pid": 1, "token": "x", "slurm_job": "77"}))
+    with pytest.raises(LockHeldError, match="SLURM job 77"):
+        FolderLock(path, "test").acquire()
+    silent = time.time() - lock_module.SILENCE_SECONDS - 1
+    os.utime(path, (silent, silent))
+    with FolderLock(path, "test"):
+        pass
+
+
+def test_a_lock_cut_off_by_a_crash_is_nobodys(tmp_path):
+    path = tmp_path / "lock"
+    path.write_text('{"host": "el')
+    with FolderLock(path, "test"):
+        pass
+
+
+def test_only_one_of_many_takes_a_stale_lock(tmp_path):
+    path = tmp_path / "lock"
+    path.write_text(json.dumps({"host": "x", "pid": 1, "token": "x"}))
+    os.utime(path, (1, 1))
+    code = (
+        "import sys, time; from pathlib import Path; from slipway.manifest import FolderLock\n"
+        "with FolderLock(Path(sys.argv[1]), 'test', 60):\n"
+        "    log = Path(sys.argv[2]); before = log.read_text(); time.sleep(0.05); log.write_text(before + 'x')"
+    )
+    log = tmp_path / "log"
+    log.write_text("")
+    takers = [subprocess.Popen([sys.executable, "-c", code, str(path), str(log)]) for _ in range(6)]
+    assert [taker.wait() for taker in takers] == [0] * 6
+    assert log.read_text() == "x" * 6

@@ -50,6 +50,7 @@ _FREE_SECTIONS = (
     "actor_rollout_ref.actor.profiler.",
     "actor_rollout_ref.ref.profiler.",
     "actor_rollout_ref.rollout.profiler.",
+    "actor_rollout_ref.rollout.prometheus.",
 )
 
 

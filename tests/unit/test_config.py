@@ -1,0 +1,115 @@
+"""The config is strict, names every fault at once, and says what would work."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+
+from slipway.config.load import ConfigError, check, load_config, overlay, read_yaml
+from slipway.errors import SlipwayError
+
+GOOD = {
+    "models": {"small": {"demo": {"data": "sums"}}},
+    "data": {"sums": {"task": "reasoning_gym", "dataset": "chain_sum", "train": 100, "heldout": 50, "warmup": 10}},
+    "evaluation": {"heldout": {"data": "sums"}},
+    "runs": {"demo": {"model": "small", "data": "sums", "evaluation": ["heldout"], "steps": 4}},
+}
+
+
+def problems_of(changes: dict) -> list[str]:
+    return [str(problem) for problem in check(overlay(copy.deepcopy(GOOD), changes))[1]]
+
+
+def test_a_good_config_has_no_problems():
+    config, problems = check(GOOD)
+    assert problems == []
+    assert config.runs["demo"].grpo.samples_per_prompt == 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"runs": {"demo": {"stepps": 4}}}, ["runs.demo.stepps = 4", "unknown key", "Did you mean steps?"]),
+        ({"runs": {"demo": {"grpo": {"learning_rte": 0.1}}}}, ["runs.demo.grpo.learning_rte", "learning_rate?"]),
+        ({"runs": {"demo": {"steps": "4"}}}, ["runs.demo.steps = '4'", "valid integer"]),
+        ({"runs": {"demo": {"steps": 0}}}, ["runs.demo.steps = 0", "greater than or equal to 1"]),
+        ({"runs": {"demo": {"steps": True}}}, ["runs.demo.steps = True", "integer"]),
+        ({"runs": {"demo": {"grpo": {"samples_per_prompt": 1}}}}, ["samples_per_prompt = 1", "equal to 2"]),
+        ({"runs": {"demo": {"grpo": {"kl_type": "reverse_kl"}}}}, ["kl_type = 'reverse_kl'", "low_var_kl"]),
+        ({"runs": {"demo": {"parallel": {"tensr": 2}}}}, ["runs.demo.parallel.tensr = 2", "Did you mean tensor?"]),
+        ({"runs": {"demo": {"parallel": "atuo"}}}, ["runs.demo.parallel = 'atuo'", "'auto'"]),
+        ({"runs": {"demo": {"model": "smal"}}}, ["runs.demo.model = 'smal'", "Did you mean small?"]),
+        ({"runs": {"demo": {"evaluation": ["held"]}}}, ["runs.demo.evaluation[0] = 'held'", "heldout"]),
+        ({"runs": {"models": GOOD["runs"]["demo"]}}, ["runs.models", "results/models is taken"]),
+        ({"runs": {"a/b": GOOD["runs"]["demo"]}}, ["runs.a/b", "cannot be a folder's"]),
+        ({"models": {"x": {"path": "/no/such/folder"}}}, ["models.x.path = '/no/such/folder'", "no such folder"]),
+        ({"models": {"x": {"path": "a/b", "demo": {"data": "sums"}}}}, ["models.x", "exactly one of"]),
+        ({"evaluation": {"heldout": {"questions": 51}}}, ["evaluation.heldout.questions = 51", "at most 50"]),
+        ({"evaluation": {"heldout": {"samples": 4}}}, ["evaluation.heldout", "temperature above 0"]),
+        ({"data": {"sums": {"warmup": 0}}}, ["data.sums.warmup = 0", "models.small.demo"]),
+        ({"modles": {}}, ["modles", "Did you mean models?"]),
+    ],
+)
+def test_one_fault_gives_one_message_with_key_value_and_remedy(changes, said):
+    problems = problems_of(changes)
+    assert len(problems) == 1, problems
+    for words in said:
+        assert words in problems[0]
+
+
+def test_faults_are_told_all_at_once():
+    problems = problems_of(
+        {
+            "runs": {"demo": {"model": "smal", "stepps": 1, "grpo": {"kl_type": "x"}}},
+            "models": {"y": {"path": "/nowhere"}},
+        }
+    )
+    assert len(problems) == 4
+
+
+def test_exponents_without_a_point_are_numbers(tmp_path):
+    # YAML 1.1, and so PyYAML and Snakemake, reads 1e-5 as text
+    file = tmp_path / "c.yaml"
+    file.write_text(yaml.safe_dump(GOOD).replace("steps: 4", "steps: 4\n    grpo: {learning_rate: 1e-5}"))
+    assert load_config(file).runs["demo"].grpo.learning_rate == 1e-5
+
+
+def test_a_key_given_twice_is_an_error(tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text("runs: {}\nruns: {}\n")
+    with pytest.raises(SlipwayError, match="'runs' is given twice"):
+        read_yaml(file)
+
+
+def test_an_overlay_replaces_key_by_key_and_null_removes(tmp_path):
+    base, top = tmp_path / "base.yaml", tmp_path / "top.yaml"
+    base.write_text(yaml.safe_dump(GOOD))
+    top.write_text(yaml.safe_dump({"runs": {"demo": None, "other": GOOD["runs"]["demo"] | {"steps": 9}}}))
+    config = load_config(base, top)
+    assert list(config.runs) == ["other"]
+    assert config.runs["other"].steps == 9
+
+
+def test_an_unreadable_file_is_named(tmp_path):
+    with pytest.raises(SlipwayError, match="no such config file"):
+        load_config(tmp_path / "none.yaml")
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("a: [1")
+    with pytest.raises(SlipwayError, match=r"broken\.yaml: not valid YAML"):
+        load_config(broken)
+    broken.write_text("- a")
+    with pytest.raises(SlipwayError, match="expected a mapping"):
+        load_config(broken)
+    broken.write_text("runs: {demo: 3}")
+    with pytest.raises(ConfigError, match=r"runs\.demo = 3: expected a mapping"):
+        load_config(broken)
+
+
+def test_paths_of_models(tmp_path):
+    assert problems_of({"models": {"x": {"path": "owner/model"}}}) == []
+    (tmp_path / "empty").mkdir()
+    said = problems_of({"models": {"x": {"path": str(tmp_path / "empty")}}})
+    assert len(said) == 1
+    assert "no config.json" in said[0]
+    assert Path(tmp_path / "empty").is_dir()

@@ -12,7 +12,6 @@ from slipway.models.source import source_fingerprint
 from slipway.resolve import model_folder, plan
 
 RESULTS = ResultPaths(Path("results"))
-SLIPWAY_FOLDER = RESULTS.root / ".slipway"
 
 
 def read_config():
@@ -23,7 +22,7 @@ def read_config():
     for path in workflow.configfiles:
         read_yaml(Path(path))  # finds keys given twice, which Snakemake's reader does not
     checked = plan(config, RESULTS.root)
-    copy = SLIPWAY_FOLDER / f"config-{fingerprint(config)[:16]}.yaml"
+    copy = RESULTS.own / f"config-{fingerprint(config)[:16]}.yaml"
     # JSON is YAML; the scripts read this file, so that what ran is what was checked
     write_if_changed(copy, json.dumps(config, indent=2) + "\n")
     os.environ["SLIPWAY_CONFIG"] = str(copy)
@@ -36,7 +35,7 @@ try:
 except SlipwayError as error:
     raise WorkflowError(str(error)) from None
 
-MAIN_LOCK = FolderLock(SLIPWAY_FOLDER / "main.lock", "snakemake in this folder")
+MAIN_LOCK = FolderLock(RESULTS.own / "main.lock", "snakemake in this folder")
 
 
 wildcard_constraints:

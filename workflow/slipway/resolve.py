@@ -122,7 +122,9 @@ def _resolve_run(name: str, run: Run, config: Config, paths: ResultPaths) -> tup
         checkpoints=paths.checkpoints(name),
         reward=rewards.VERL_FUNCTION,
     )
-    resolved, faults = verl.resolve(name, run, config.data[run.data], parallel, files, _device_settings(run))
+    resolved, faults = verl.resolve(
+        name, run, config.data[run.data], parallel, files, _device_settings(run), paths.composed
+    )
     problems += faults
     if resolved is None:
         return None, problems

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
+
 from slipway.config import schema
 from slipway.config.paths import RESERVED_RUN_NAMES
 from slipway.errors import SlipwayError

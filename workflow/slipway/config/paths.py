@@ -13,6 +13,16 @@ class ResultPaths:
 
     root: Path
 
+    @property
+    def own(self) -> Path:
+        """Folder of the main process: its lock, copies of the config, what it has composed already."""
+        return self.root / ".slipway"
+
+    @property
+    def composed(self) -> Path:
+        """Cache of verl configs that have been composed, by content."""
+        return self.own / "verl"
+
     # -- data and models, shared by runs -------------------------------------------------------------------
     def data(self, name: str) -> Path:
         """Folder of a prepared data set: manifest.json, train/heldout/warmup.parquet."""

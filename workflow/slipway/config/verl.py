@@ -6,18 +6,20 @@
 import difflib
 import importlib.metadata
 import importlib.util
+import json
 import math
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_dir
-from omegaconf import DictConfig, OmegaConf
+import yaml
+
 from slipway.config.load import Problem
 from slipway.config.schema import Data, Parallel, Run
 from slipway.config.verl_fields import free_fields
 from slipway.errors import SlipwayError
+from slipway.manifest import fingerprint, write_text
 
 ACTOR = "actor_rollout_ref.actor"
 REF = "actor_rollout_ref.ref"
@@ -90,24 +92,40 @@ def resolve(
     parallel: Parallel,
     files: "RunFiles",
     device_settings: Mapping[str, Any],
+    cache_folder: Path | None = None,
 ) -> tuple[dict[str, Any] | None, list[Problem]]:
     """Return the complete verl config of a run as plain values, or the problems of its `verl:` section.
 
     `device_settings` are dotted verl keys that the device decides (rollout engine, Ray's view of the machine).
+    What was composed is kept in `cache_folder`: composing takes Hydra and OmegaConf about a second.
     """
     own = settings_of(run, data, parallel, files) | dict(device_settings)
     extra = flatten(run.verl)
-    composed = _compose()
-    problems = _check_extra(name, extra, composed)
+    key = fingerprint({"verl": installed_version(), "own": own, "extra": extra})
+    cached = cache_folder / f"{key}.json" if cache_folder else None
+    if cached and cached.is_file():
+        known: dict[str, Any] = json.loads(cached.read_text(encoding="utf-8"))
+        return known, []
+    problems = _check_extra(name, extra, _known_keys())
     if problems:
         return None, problems
-    merged = composed.copy()
+    resolved = _merge(own | extra)
+    if cached:
+        write_text(cached, json.dumps(resolved))
+    return resolved, []
+
+
+def _merge(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return verl's composed config with dotted `settings` laid over it and every interpolation resolved."""
+    from omegaconf import OmegaConf
+
+    merged = _compose().copy()
     OmegaConf.set_struct(merged, False)
-    for key, value in (own | extra).items():
+    for key, value in settings.items():
         OmegaConf.update(merged, key, value, merge=False, force_add=True)
     resolved = OmegaConf.to_container(merged, resolve=True)
     assert isinstance(resolved, dict)
-    return {str(key): value for key, value in resolved.items()}, []
+    return {str(key): value for key, value in resolved.items()}
 
 
 class RunFiles:
@@ -214,7 +232,7 @@ def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def dump(resolved: Mapping[str, Any]) -> str:
     """Return a resolved config as YAML; equal configs give equal text."""
-    return OmegaConf.to_yaml(OmegaConf.create(dict(resolved)), sort_keys=True)
+    return str(yaml.dump(dict(resolved), Dumper=yaml.CSafeDumper, sort_keys=True, width=120))
 
 
 def config_folder() -> Path:
@@ -231,13 +249,21 @@ def installed_version() -> str:
 
 
 @cache
-def _compose() -> DictConfig:
+def _compose() -> Any:
+    from hydra import compose, initialize_config_dir  # half a second, not needed when the result is cached
+
     with initialize_config_dir(config_dir=str(config_folder()), version_base=None):
         return compose("ppo_trainer", overrides=["model_engine=megatron"])
 
 
-def _check_extra(name: str, extra: Mapping[str, Any], composed: DictConfig) -> list[Problem]:
-    known = flatten(OmegaConf.to_container(composed, resolve=False))  # type: ignore[arg-type]
+@cache
+def _known_keys() -> frozenset[str]:
+    from omegaconf import OmegaConf
+
+    return frozenset(flatten(OmegaConf.to_container(_compose(), resolve=False)))  # type: ignore[arg-type]
+
+
+def _check_extra(name: str, extra: Mapping[str, Any], known: frozenset[str]) -> list[Problem]:
     problems = []
     for key, value in extra.items():
         full = f"runs.{name}.verl.{key}"

@@ -1,0 +1,102 @@
+"""Loads converted checkpoints into real Megatron models and saves their logits; run by test_convert.py, two ranks.
+
+Nothing here comes from `slipway.convert` or `slipway.models`: this is the independent side of the comparison.
+Arguments: a JSON file with {"folder": results, "layouts": [[tp, pp], ...], "models": {name: {hf, checkpoint}}}.
+"""
+
+import json
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from megatron.core import dist_checkpointing, parallel_state
+from megatron.core.dist_checkpointing.validation import StrictHandling
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.tensor_parallel.random import get_cuda_rng_tracker
+from megatron.core.transformer import TransformerConfig
+
+from slipway.cpu.megatron import cpu_layer_spec
+
+
+def build(hf: dict, tensor: int, pipeline: int) -> GPTModel:
+    config = TransformerConfig(
+        num_layers=hf["num_hidden_layers"],
+        hidden_size=hf["hidden_size"],
+        ffn_hidden_size=hf["intermediate_size"],
+        num_attention_heads=hf["num_attention_heads"],
+        num_query_groups=hf["num_key_value_heads"],
+        kv_channels=hf.get("head_dim") or hf["hidden_size"] // hf["num_attention_heads"],
+        layernorm_epsilon=hf["rms_norm_eps"],
+        add_qkv_bias=hf["model_type"] == "qwen2",
+        qk_layernorm=hf["model_type"] == "qwen3",
+        normalization="RMSNorm",
+        gated_linear_unit=True,
+        activation_func=F.silu,
+        add_bias_linear=False,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        params_dtype=torch.float32,
+        pipeline_dtype=torch.float32,
+        tensor_model_parallel_size=tensor,
+        pipeline_model_parallel_size=pipeline,
+        use_cpu_initialization=True,
+        masked_softmax_fusion=False,
+        gradient_accumulation_fusion=False,
+    )
+    return GPTModel(
+        config=config,
+        transformer_layer_spec=cpu_layer_spec(get_gpt_decoder_block_spec(config, use_transformer_engine=False)),
+        vocab_size=hf["vocab_size"],
+        max_sequence_length=hf["max_position_embeddings"],
+        pre_process=parallel_state.is_pipeline_first_stage(),
+        post_process=parallel_state.is_pipeline_last_stage(),
+        parallel_output=False,
+        share_embeddings_and_output_weights=hf["tie_word_embeddings"],
+        position_embedding_type="rope",
+        rotary_base=hf["rope_parameters"]["rope_theta"],
+    ).eval()
+
+
+@torch.no_grad()
+def logits(model: GPTModel, tokens: torch.Tensor) -> torch.Tensor:
+    """Return [batch, sequence, vocabulary] on the last stage, hidden states on the others."""
+    if not model.pre_process:
+        hidden = torch.empty(tokens.shape[1], tokens.shape[0], model.config.hidden_size)
+        dist.recv(hidden, parallel_state.get_pipeline_model_parallel_prev_rank())
+        model.set_input_tensor(hidden)
+    positions = torch.arange(tokens.shape[1]).expand_as(tokens)
+    output = model(tokens, positions, attention_mask=None)
+    if not model.post_process:
+        dist.send(output.contiguous(), parallel_state.get_pipeline_model_parallel_next_rank())
+    return output
+
+
+def main() -> None:
+    job = json.loads(Path(sys.argv[1]).read_text())
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    for tensor, pipeline in job["layouts"]:
+        parallel_state.initialize_model_parallel(tensor, pipeline, create_gloo_process_groups=False)
+        get_cuda_rng_tracker().reset()
+        for name, model in job["models"].items():
+            hf = json.loads((Path(model["hf"]) / "config.json").read_text())
+            megatron = build(hf, tensor, pipeline)
+            # as verl.utils.model.load_mcore_dist_weights does, but strict in both directions
+            dist_checkpointing.load(
+                megatron.sharded_state_dict(), model["checkpoint"], strict=StrictHandling[model["strict"]]
+            )
+            tokens = torch.tensor(job["tokens"])
+            result = logits(megatron, tokens)
+            if megatron.post_process and parallel_state.get_tensor_model_parallel_rank() == 0:
+                torch.save(result, Path(job["folder"]) / f"{name}-tp{tensor}-pp{pipeline}.pt")
+            dist.barrier()
+        parallel_state.destroy_model_parallel()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

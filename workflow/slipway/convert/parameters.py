@@ -1,0 +1,65 @@
+"""A model's parameters in either format, checked against its architecture when they are opened."""
+
+from pathlib import Path
+
+import torch
+
+from slipway.convert.hugging_face import HuggingFaceReader, as_bytes
+from slipway.convert.torch_dist import TorchDistReader
+from slipway.errors import SlipwayError
+from slipway.models.architecture import Architecture
+from slipway.models.maps import Layout
+from slipway.models.names import Piece, hugging_face_shapes, is_redundant, megatron_shapes
+from slipway.models.weights import check_tensors, read_tensors
+
+
+def open_parameters(folder: Path, architecture: Architecture) -> HuggingFaceReader:
+    """Open a Hugging Face folder for reading the tensors that Megatron has; `tensors` of the result names them.
+
+    Raises `SlipwayError` when names, shapes or types are not the architecture's.
+    """
+    tensors = read_tensors(folder)
+    parameters = {name: tensor for name, tensor in tensors.items() if not is_redundant(name, architecture)}
+    check_tensors(folder, parameters, hugging_face_shapes(architecture))
+    _check_tied(HuggingFaceReader(folder, tensors), architecture)
+    return HuggingFaceReader(folder, parameters)
+
+
+def open_checkpoint(folder: Path, architecture: Architecture) -> TorchDistReader:
+    """Open a Megatron checkpoint; raises `SlipwayError` when its keys or shapes are not the architecture's."""
+    checkpoint = TorchDistReader(folder)
+    found, expected = checkpoint.shapes, megatron_shapes(architecture)
+    if found.keys() != expected.keys():
+        raise SlipwayError(
+            f"{folder}: not a checkpoint of this {architecture.name}; missing keys: "
+            f"{sorted(expected.keys() - found.keys()) or 'none'}, unknown keys: "
+            f"{sorted(found.keys() - expected.keys()) or 'none'}"
+        )
+    padded = {weight.key for weight in architecture.weights if weight.layout is Layout.VOCABULARY}
+    for key, shape in expected.items():
+        fits = found[key][0] >= shape[0] and found[key][1:] == shape[1:] if key in padded else found[key] == shape
+        if not fits:
+            raise SlipwayError(
+                f"{folder}: {key} has shape {list(found[key])}, but the model's config.json makes it {list(shape)}"
+            )
+    return checkpoint
+
+
+def read_piece(checkpoint: TorchDistReader, piece: Piece) -> torch.Tensor:
+    """Return Megatron's tensor of a piece, padding included."""
+    whole = checkpoint.shapes[piece.key]
+    if piece.layer is None:
+        return checkpoint.read(piece.key, [0] * len(whole), whole)
+    return checkpoint.read(piece.key, [piece.layer, *[0] * (len(whole) - 1)], [1, *whole[1:]])[0]
+
+
+def _check_tied(reader: HuggingFaceReader, architecture: Architecture) -> None:
+    """An output layer that is stored although it is tied must be the embedding, or one of the two would be lost."""
+    output, embedding = architecture.map.output_name, architecture.map.embedding_name
+    if not architecture.tied_embeddings or output not in reader.tensors:
+        return
+    if not torch.equal(as_bytes(reader.read(output)), as_bytes(reader.read(embedding))):
+        raise SlipwayError(
+            f"{reader.folder}: config.json ties the embeddings (tie_word_embeddings), but {output} differs from "
+            f"{embedding}; set tie_word_embeddings to false, or remove {output}"
+        )

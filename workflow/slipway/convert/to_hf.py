@@ -1,0 +1,154 @@
+"""Rule `export_hf`: the Megatron weights of a training become a Hugging Face model like the one it began with."""
+
+import errno
+import fnmatch
+import logging
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from blake3 import blake3
+
+from slipway.convert import layouts
+from slipway.convert.hugging_face import DTYPES, HuggingFaceReader, HuggingFaceWriter, as_bytes
+from slipway.convert.parameters import open_checkpoint, open_parameters, read_piece
+from slipway.convert.progress import Progress
+from slipway.errors import SlipwayError
+from slipway.manifest import open_product, read_manifest, verify_files
+from slipway.models.architecture import Architecture, read_architecture
+from slipway.models.names import pieces
+from slipway.models.source import source_fingerprint
+from slipway.models.weights import INDEX, read_tensors, tensor_digests, weights_digest
+
+VERSION = 1
+# Where verl 0.9.1 puts the actor's weights below global_step_<n>, with use_dist_checkpointing=True.
+ACTOR_WEIGHTS = Path("actor/model/dist_ckpt")
+# What is copied from the base model besides its weights.
+COMPANIONS = (
+    "config.json",
+    "generation_config.json",
+    INDEX,
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template*",
+    "vocab.*",
+    "merges.txt",
+    "*.tiktoken",
+    "LICENSE*",
+)
+SPARE_BYTES = 64 * 2**20
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Outcome:
+    """What became of the tensors: their digests, and which ones training changed."""
+
+    digests: dict[str, str] = field(default_factory=dict)
+    changed: set[str] = field(default_factory=set)
+
+
+def export_hf(train: Path, base: Path, folder: Path) -> None:
+    """Write the trained model of the training in folder `train` to `folder`, in the shape of `base`.
+
+    `base` is the Hugging Face folder that the training began with: names, shapes, types, split into files, config and
+    tokenizer are its. Raises `SlipwayError` when the training or its checkpoint is incomplete, when a weight is not
+    finite, or when training changed no weight.
+    """
+    trained = read_manifest(train / "manifest.json", "train")
+    inputs = {"version": VERSION, "train": trained.digest, "base": source_fingerprint(base)}
+    with open_product("export_hf", folder / "manifest.json", folder, inputs) as product:
+        if product.restore():
+            return
+        verify_files(trained, train)
+        step = train / trained.facts["checkpoint"]
+        architecture = read_architecture(base)
+        remove_model(folder)
+        outcome = write_model(step / ACTOR_WEIGHTS, base, folder, architecture)
+        written = read_tensors(folder)
+        if tensor_digests(folder, written) != outcome.digests:
+            raise SlipwayError(f"{folder}: the written weights are not those of {step}; the disk is not reliable")
+        if not outcome.changed:
+            raise SlipwayError(
+                f"{step}: all {len(outcome.digests)} weights equal those of {base}: the training changed nothing. "
+                "See its learning rate, and whether its rewards differ within groups."
+            )
+        product.publish(
+            [folder / file for file in {tensor.file for tensor in written.values()}] + copy_companions(base, folder),
+            facts={
+                "architecture": architecture.name,
+                "parameters": architecture.parameter_count,
+                "checkpoint": trained.facts["checkpoint"],
+                "tensors": len(outcome.digests),
+                "changed": len(outcome.changed),
+                "weights": weights_digest(written, outcome.digests),
+            },
+        )
+
+
+def write_model(checkpoint: Path, base: Path, folder: Path, architecture: Architecture) -> Outcome:
+    """Write the weights of a Megatron checkpoint into safetensors files like those of `base`."""
+    source = open_checkpoint(checkpoint, architecture)
+    before = open_parameters(base, architecture)
+    tensors = read_tensors(base)
+    size = sum(tensor.size for tensor in tensors.values())
+    free = shutil.disk_usage(folder).free
+    if free < size + SPARE_BYTES:
+        raise SlipwayError(f"{folder}: needs {size / 1e9:.1f} GB, but only {free / 1e9:.1f} GB are free there")
+    progress = Progress(logger, "writing the Hugging Face model", size)
+    outcome = Outcome()
+    # Some models store a tied output layer beside the embedding, and tables of the rotary embedding.
+    tied = architecture.map.output_name if architecture.tied_embeddings else None
+    try:
+        writer = HuggingFaceWriter(folder, base, tensors)
+        try:
+            for piece in pieces(architecture):
+                parts = layouts.split(piece, read_piece(source, piece), architecture)
+                for name, part in zip(piece.names, parts, strict=True):
+                    # In the checkpoint's type: a base in float32 was rounded when training loaded it.
+                    if not torch.equal(as_bytes(part), as_bytes(before.read(name).to(part.dtype))):
+                        outcome.changed.add(name)
+                    _write(writer, outcome, name, part)
+                    progress.add(tensors[name].size)
+                    if tied in tensors and name == architecture.map.embedding_name:
+                        _write(writer, outcome, tied, part)
+            rest = HuggingFaceReader(base, tensors)
+            for name in tensors.keys() - outcome.digests.keys():
+                _write(writer, outcome, name, rest.read(name))
+        finally:
+            writer.close()
+    except OSError as error:
+        reason = "no space left" if error.errno == errno.ENOSPC else str(error)
+        raise SlipwayError(f"{folder}: cannot write the model of {size / 1e9:.1f} GB: {reason}") from None
+    return outcome
+
+
+def copy_companions(base: Path, folder: Path) -> list[Path]:
+    """Copy config, tokenizer and index of a model; return the copies."""
+    copies = []
+    for path in sorted(base.iterdir()):
+        if path.is_file() and any(fnmatch.fnmatch(path.name, pattern) for pattern in COMPANIONS):
+            copies.append(folder / path.name)
+            shutil.copyfile(path, copies[-1])
+    return copies
+
+
+def remove_model(folder: Path) -> None:
+    """Remove what an earlier export left, so that no stale weight file is taken for the model's."""
+    for path in folder.iterdir():
+        if path.is_file() and any(fnmatch.fnmatch(path.name, name) for name in (*COMPANIONS, "*.safetensors")):
+            path.unlink()
+
+
+def _write(writer: HuggingFaceWriter, outcome: Outcome, name: str, tensor: torch.Tensor) -> None:
+    tensor = tensor.to(DTYPES[writer.tensors[name].dtype])
+    if not torch.isfinite(tensor).all():
+        raise SlipwayError(
+            f"{name} of the trained model has infinite or undefined elements; take an earlier checkpoint, and train "
+            "with a lower learning rate or gradient norm"
+        )
+    writer.write(name, tensor)
+    outcome.digests[name] = blake3(as_bytes(tensor).numpy(), max_threads=blake3.AUTO).hexdigest()

@@ -1,0 +1,1 @@
+"""Launching and watching verl on a cluster."""

@@ -97,7 +97,7 @@ def paired_bootstrap(
     """Return the percentile bootstrap interval of the mean of `differences`, an array `[questions]`.
 
     Questions are drawn with replacement, each with all its `samples`: their scatter is in its mean already,
-    and drawing samples anew inside the questions would count it twice (Davison and Hinkley 1997, section 3.8).
+    and drawing samples anew inside them would count it twice (Davison and Hinkley 1997, section 3.8).
     """
     padded = _with_imagined(differences, samples)
     values, counts = np.unique(padded, return_counts=True)

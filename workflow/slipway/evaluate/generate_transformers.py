@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -60,7 +61,8 @@ def load_model(folder: Path) -> LoadedModel:
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, padding_side="left")
     if tokenizer.chat_template is None:
         raise SlipwayError(f"{folder}: the tokenizer has no chat template, so questions cannot be asked")
-    model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
+    model.train(False)
     stop = model.generation_config.eos_token_id
     if stop is None:
         stop = tokenizer.eos_token_id
@@ -125,10 +127,10 @@ class SeededDraw(LogitsProcessor):
 
 
 def _render(loaded: LoadedModel, question: Question, sampling: Sampling) -> tuple[str, list[int]]:
-    prompt = loaded.tokenizer.apply_chat_template(
-        question.messages, add_generation_prompt=True, tokenize=False
+    prompt = str(
+        loaded.tokenizer.apply_chat_template(question.messages, add_generation_prompt=True, tokenize=False)
     )
-    tokens = loaded.tokenizer(prompt, add_special_tokens=False)["input_ids"]
+    tokens = loaded.tokenizer.encode(prompt, add_special_tokens=False)
     limit = getattr(loaded.model.config, "max_position_embeddings", None)
     if limit is not None and len(tokens) + sampling.max_response_length > limit:
         raise SlipwayError(
@@ -153,13 +155,14 @@ def _generate_batch(
     tokens = torch.tensor([[pad] * (width - len(prompt)) + prompt for prompt in prompts])
     mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
     # The model's own generation_config (top_k, repetition penalty, ...) must not join in unseen.
-    loaded.model.generation_config = GenerationConfig(
+    loaded.model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
         do_sample=False,
         max_new_tokens=sampling.max_response_length,
         eos_token_id=list(loaded.stop_tokens),
         pad_token_id=pad,
     )
-    output = loaded.model.generate(
+    generate_tokens: Any = loaded.model.generate  # transformers' own annotation is a tensor
+    output = generate_tokens(
         tokens, attention_mask=mask, logits_processor=_processors(sampling, uniforms, width)
     )
     return [_until_stop(row, loaded.stop_tokens) for row in output[:, width:].tolist()]
@@ -185,7 +188,7 @@ def _answer(loaded: LoadedModel, question: Question, sample: int, prompt: str, t
         question_id=question.question_id,
         sample=sample,
         prompt=prompt,
-        response=loaded.tokenizer.decode(tokens, skip_special_tokens=True),
+        response=str(loaded.tokenizer.decode(tokens, skip_special_tokens=True)),
         response_tokens=len(tokens),
         stop="eos" if tokens[-1] in loaded.stop_tokens else "length",
     )

@@ -20,6 +20,8 @@ from slipway.manifest import FileEntry, Manifest, hash_file, read_manifest, writ
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
+torch.set_num_threads(1)  # threads cost more than they bring to a model this small
+
 CHARACTERS = "0123456789+-= what?"
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}={% endif %}"
 

@@ -23,7 +23,7 @@ from slipway.report.reading import Step, Training
 WIDTH, HEIGHT = 300, 168
 FONT = "system-ui, sans-serif"
 # Weight of the last value in the exponential moving average; the page says so.
-SMOOTHING = 0.2
+SMOOTHING = 0.3
 
 COLOURS = {
     "ink": "#1c2430",
@@ -36,6 +36,8 @@ COLOURS = {
 # Okabe and Ito, without yellow, which is too pale for lines.
 RUN_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f", "#6a3d9a")
 DASHES = ([1, 0], [6, 3], [2, 2])
+# The unit stands above the drawing, where it has room and reads without turning the head.
+UNIT_ABOVE = {"titleAngle": 0, "titleAlign": "left", "titleBaseline": "bottom", "titleX": 0, "titleY": -8}
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def draw_step_time(training: Training) -> list[Chart]:
             color=alt.Color(
                 "phase:N",
                 scale=scale,
-                legend=alt.Legend(title=None, orient="bottom", columns=4, symbolType="square"),
+                legend=alt.Legend(title=None, orient="bottom", columns=3, symbolType="square"),
             ),
             order=alt.Order("order:Q"),
         )
@@ -150,7 +152,7 @@ def draw_differences(runs: Mapping[str, Mapping[str, Any]]) -> Chart:
     ]
     base = alt.Chart(pd.DataFrame(rows), width=WIDTH - 20, height=max(60, 26 * len(rows)))
     y = alt.Y("run:N", title=None, sort=None, axis=alt.Axis(labelColor=COLOURS["ink"], labelLimit=110))
-    x = alt.X("low:Q", title="trained minus base", axis=alt.Axis(format="+.0%", tickCount=5, grid=True))
+    x = alt.X("low:Q", title="trained minus base", axis=alt.Axis(format="+.0%", tickCount=4, grid=True))
     zero = alt.Chart(pd.DataFrame([{"zero": 0.0}])).mark_rule(color=COLOURS["muted"]).encode(x="zero:Q")
     interval = base.mark_rule(strokeWidth=3, color=COLOURS["line"]).encode(x=x, x2="high:Q", y=y)
     point = base.mark_point(filled=True, size=80, opacity=1, color=COLOURS["line"]).encode(x="value:Q", y=y)
@@ -216,7 +218,7 @@ def _draw_curve(steps: Sequence[Step], curve: Curve, points: bool = False) -> st
     ]
     base = alt.Chart(pd.DataFrame(rows), width=WIDTH, height=HEIGHT)
     scale = alt.Scale(type="log") if curve.logarithmic else alt.Scale(zero=False, nice=True)
-    axis = alt.Axis(tickCount=4, format=".0%" if curve.percent else _number_format(values))
+    axis = alt.Axis(tickCount=4, format="~%" if curve.percent else _number_format(values))
     x, y = _step_axis(), alt.Y("value:Q", title=curve.unit, scale=scale, axis=axis)
     if points:
         drawn = base.mark_line(color=COLOURS["line"], point=alt.OverlayMarkDef(color=COLOURS["line"]))
@@ -228,7 +230,7 @@ def _draw_curve(steps: Sequence[Step], curve: Curve, points: bool = False) -> st
 
 def _number_format(values: Sequence[float]) -> str:
     largest = max(map(abs, values), default=1.0)
-    return ".1e" if 0 < largest < 1e-3 else "~g"
+    return "~e" if 0 < largest < 1e-3 else "~f"
 
 
 def _step_axis() -> alt.X:
@@ -270,7 +272,8 @@ def _time_limit(steps: Sequence[Step]) -> tuple[float, str]:
 def _moving_average(values: Sequence[float]) -> list[float]:
     averages: list[float] = []
     for value in values:
-        averages.append(value if not averages else SMOOTHING * value + (1 - SMOOTHING) * averages[-1])
+        last = averages[-1] if averages else value
+        averages.append(last + SMOOTHING * (value - last))
     return averages
 
 
@@ -293,7 +296,7 @@ def _styled(chart: alt.Chart | alt.LayerChart) -> dict[str, Any]:
         view=alt.ViewConfig(stroke=None),
         axis=axis,
         axisX={"grid": False},
-        axisY={"domain": False, "ticks": False},
+        axisY={"domain": False, "ticks": False} | UNIT_ABOVE,
         legend={"labelColor": COLOURS["ink"], "labelFontSize": 11, "symbolSize": 70, "padding": 0},
     )
     specification: dict[str, Any] = styled.to_dict()

@@ -105,9 +105,10 @@ SYSTEM = (
     ),
 )
 
-# Phases of a step in the order they happen: verl's timer, its name, its colour.
+# Phases of a step in the order they happen: verl's timer, its name, its colour. None of these is a colour
+# that the style sheet changes in the dark scheme.
 PHASES = (
-    ("gen", "generate", "#0072b2"),
+    ("gen", "generate", "#1f77b4"),
     ("reward", "score", "#cc79a7"),
     ("old_log_prob", "log-probs", "#56b4e9"),
     ("ref", "reference", "#009e73"),
@@ -115,7 +116,7 @@ PHASES = (
     ("adv", "advantages", "#f0e442"),
     ("update_critic", "update critic", "#8c6d31"),
     ("update_actor", "update", "#e69f00"),
-    ("update_weights", "send weights", "#d55e00"),
+    ("update_weights", "send weights", "#c44e00"),
     ("save_checkpoint", "save", "#6a3d9a"),
     ("testing", "validate", "#b15928"),
 )

@@ -101,11 +101,12 @@ def _facts(page: Page) -> dict[str, str]:
         if run.parallel == "auto"
         else f"TP {run.parallel.tensor}, PP {run.parallel.pipeline}, CP {run.parallel.context}"
     )
-    steps = page.training.steps[-1].number if page.training else 0
-    facts = {
+    steps = page.training.steps if page.training else []
+    seconds = sum(step.values.get("timing_s/step", 0.0) for step in steps)
+    return {
         "Model": run.model,
         "Data": run.data,
-        "Training": f"{steps} of {run.steps} steps",
+        "Training": f"{len(steps)} of {run.steps} steps, {duration(seconds)}",
         "Batch": f"{grpo.prompts_per_step} prompts × {grpo.samples_per_prompt} samples",
         "Learning rate": f"{grpo.learning_rate:g}, {grpo.lr_schedule}",
         "KL loss": f"{grpo.kl_coefficient:g} × {grpo.kl_type}" if grpo.kl_coefficient else "none",
@@ -113,11 +114,6 @@ def _facts(page: Page) -> dict[str, str]:
         "Devices": f"{run.nodes} × {run.gpus_per_node} {'GPU' if run.device == 'cuda' else 'CPU process'}"
         f"{'es' if run.device == 'cpu' and run.gpus_per_node > 1 else ''}, layout {layout}",
     }
-    if page.training:
-        facts["Time in steps"] = duration(
-            sum(step.values.get("timing_s/step", 0.0) for step in page.training.steps)
-        )
-    return facts
 
 
 def _figures(training: Training) -> dict[str, list[charts.Chart]]:

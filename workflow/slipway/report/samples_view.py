@@ -8,8 +8,8 @@ from slipway.report.reading import Evaluated, SampleRow
 
 # How many of each kind, in the order shown; what a kind lacks goes to the next ones.
 QUOTA = (
-    ("wrong, now right", False, True, 8),
-    ("right, now wrong", True, False, 6),
+    ("newly right", False, True, 8),
+    ("newly wrong", True, False, 6),
     ("wrong both times", False, False, 4),
     ("right both times", True, True, 2),
 )

@@ -75,7 +75,7 @@ def write_partial_report(paths: ResultPaths, settings: RunSettings) -> None:
         samples=choose_samples(*pair, comparisons[0].evaluation) if pair and comparisons else [],
         provenance=provenance,
         metrics=None,
-        missing=missing,
+        missing=list(dict.fromkeys(missing)),
         logs=last_errors(folder),
     )
     write_text(folder / "report.partial.html", render_page(page))

@@ -1,0 +1,282 @@
+"""Generation, resume and the stage, with a tiny random model that the tests make."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from slipway.config.schema import Evaluation
+from slipway.errors import SlipwayError
+from slipway.evaluate import stage
+from slipway.evaluate.generate_transformers import LoadedModel, Sampling, generate, load_model, weights_digest
+from slipway.evaluate.metrics import summarise
+from slipway.evaluate.questions import Question, read_questions
+from slipway.evaluate.samples import Answer, Journal, Sample
+from slipway.evaluate.stage import EvaluationTask, evaluate_model
+from slipway.manifest import FileEntry, Manifest, hash_file, read_manifest, write_json
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+torch.set_num_threads(1)  # threads cost more than they bring to a model this small
+
+CHARACTERS = "0123456789+-= what?"
+TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}={% endif %}"
+
+
+def make_model(folder: Path, seed: int = 0) -> Path:
+    vocabulary = {character: index for index, character in enumerate(dict.fromkeys(CHARACTERS))}
+    vocabulary["<end>"] = len(vocabulary)
+    core = Tokenizer(models.WordLevel(vocabulary, unk_token="0"))
+    core.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    core.decoder = decoders.Fuse()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<end>", pad_token="<end>")
+    tokenizer.chat_template = TEMPLATE
+    torch.manual_seed(seed)
+    model = Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=len(vocabulary),
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=64,
+            initializer_range=0.3,
+            bos_token_id=None,
+            eos_token_id=vocabulary["<end>"],
+        )
+    )
+    # what a published model may carry, and an evaluation must not obey unseen
+    model.generation_config.update(do_sample=True, top_k=1, repetition_penalty=1.5)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def make_data(folder: Path, questions: int = 12) -> Path:
+    rows = []
+    for index in range(questions):
+        text, answer = f"{index * 37}+{index}" + "?" * (index % 4), str(index * 38)
+        entry = {"question": text, "answer": answer, "metadata": {"source_dataset": "chain_sum"}}
+        rows.append(
+            {
+                "data_source": "reasoning_gym/chain_sum",
+                "prompt": [{"role": "user", "content": text}],
+                "ability": "math",
+                "reward_model": {"style": "rule", "ground_truth": answer},
+                "extra_info": {
+                    "question_id": f"{index:016x}",
+                    "split": "heldout",
+                    "index": index,
+                    "dataset": "chain_sum",
+                    "entry": json.dumps(entry),
+                },
+            }
+        )
+    folder.mkdir(parents=True)
+    path = folder / "heldout.parquet"
+    pd.DataFrame(rows).to_parquet(path)
+    entry_of_file = FileEntry(path.name, path.stat().st_size, hash_file(path))
+    manifest = Manifest("prepare_data", "f", {}, [entry_of_file])
+    write_json(folder / "manifest.json", vars(manifest) | {"files": [vars(entry_of_file)]})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def loaded(model: Path) -> LoadedModel:
+    return load_model(model)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return make_data(tmp_path / "data")
+
+
+def sampled(batch_size: int = 5, seed: int = 0, temperature: float = 1.0, top_p: float = 1.0) -> Sampling:
+    return Sampling(temperature, top_p, max_response_length=12, batch_size=batch_size, seed=seed)
+
+
+def run(loaded: LoadedModel, requests: list[tuple[Question, int]], sampling: Sampling) -> set[Answer]:
+    return {answer for batch in generate(loaded, requests, sampling) for answer in batch}
+
+
+def requests_for(data: Path, samples: int = 3) -> list[tuple[Question, int]]:
+    return [
+        (question, sample)
+        for question in read_questions(data / "heldout.parquet")
+        for sample in range(samples)
+    ]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_answers_do_not_depend_on_batches(loaded: LoadedModel, data: Path, temperature: float) -> None:
+    requests = requests_for(data)
+    alone = run(loaded, requests, sampled(1, temperature=temperature))
+    assert len(alone) == len(requests)
+    assert run(loaded, requests, sampled(7, temperature=temperature)) == alone
+    assert run(loaded, requests[::-1], sampled(100, temperature=temperature)) == alone
+
+
+def test_samples_and_seeds_differ(loaded: LoadedModel, data: Path) -> None:
+    requests = requests_for(data, samples=8)
+    answers = run(loaded, requests, sampled())
+    long = [answer.response for answer in answers if answer.response_tokens > 5]
+    assert len(set(long)) == len(long) > 20
+    assert run(loaded, requests, sampled(seed=1)) != answers
+
+
+def test_greedy_is_the_argmax_of_a_plain_forward_pass(loaded: LoadedModel, data: Path) -> None:
+    question = read_questions(data / "heldout.parquet")[5]
+    [answer] = run(loaded, [(question, 0)], sampled(temperature=0.0))
+    tokens = loaded.tokenizer(answer.prompt)["input_ids"]
+    start = len(tokens)
+    with torch.no_grad():
+        while len(tokens) - start < 12 and tokens[-1] not in loaded.stop_tokens:
+            tokens.append(int(loaded.model(torch.tensor([tokens])).logits[0, -1].argmax()))
+    assert answer.prompt == "185+5?="
+    assert answer.response == loaded.tokenizer.decode(tokens[start:], skip_special_tokens=True)
+    assert answer.response_tokens == len(tokens) - start
+
+
+def test_first_tokens_follow_the_softmax(loaded: LoadedModel, data: Path) -> None:
+    question = read_questions(data / "heldout.parquet")[3]
+    sampling = Sampling(0.7, 1.0, max_response_length=1, batch_size=2000, seed=4)
+    drawn = Counter(answer.response for answer in run(loaded, [(question, s) for s in range(4000)], sampling))
+    tokens = loaded.tokenizer([question.messages[0]["content"] + "="], return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        expected = (loaded.model(tokens).logits[0, -1] / 0.7).softmax(-1)
+    names = [loaded.tokenizer.decode([index], skip_special_tokens=True) for index in range(len(expected))]
+    observed = np.array([drawn[name] / 4000 for name in names])
+    assert observed == pytest.approx(expected.numpy(), abs=0.03)
+    assert expected.max() < 0.9
+
+
+def test_top_p_leaves_out_the_tail(loaded: LoadedModel, data: Path) -> None:
+    question = read_questions(data / "heldout.parquet")[3]
+    one_token = Sampling(1.0, 1.0, max_response_length=1, batch_size=500, seed=0)
+    requests = [(question, sample) for sample in range(500)]
+    whole = {answer.response for answer in run(loaded, requests, one_token)}
+    nucleus = {answer.response for answer in run(loaded, requests, Sampling(1.0, 0.5, 1, 500, 0))}
+    assert nucleus < whole
+
+
+def test_stop_and_length(loaded: LoadedModel, data: Path) -> None:
+    answers = run(loaded, requests_for(data, samples=10), sampled())
+    assert {answer.stop for answer in answers} == {"eos", "length"}
+    assert all(answer.response_tokens == 12 for answer in answers if answer.stop == "length")
+    assert all("<end>" not in answer.response for answer in answers)
+    # the end token counts, as in verl
+    assert all(answer.response_tokens == len(answer.response) + (answer.stop == "eos") for answer in answers)
+
+
+def test_too_long_an_answer_is_refused(loaded: LoadedModel, data: Path) -> None:
+    with pytest.raises(SlipwayError, match=r"exceed the model's 64 positions"):
+        run(loaded, requests_for(data), Sampling(0.0, 1.0, 63, 4, 0))
+
+
+def test_weights_digest_sees_weights_only(model: Path, loaded: LoadedModel, tmp_path: Path) -> None:
+    stored = Qwen2ForCausalLM.from_pretrained(model, dtype=torch.bfloat16)
+    assert weights_digest(stored) == loaded.weights
+    with torch.no_grad():
+        stored.model.norm.weight[0] *= 1.5
+    assert weights_digest(stored) != loaded.weights
+
+
+def test_journal_drops_a_line_that_was_cut_off(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    answers = [Answer("a", sample, "1+1=", "2\u2028", 1, "eos") for sample in range(3)]
+    journal.append(answers)
+    content = journal.path.read_bytes()
+    journal.path.write_bytes(content[:-7])
+    assert list(journal.read().values()) == answers[:2]
+    journal.append(answers[2:])
+    assert list(journal.read().values()) == answers
+
+
+def test_metrics_by_hand() -> None:
+    def sample(question: str, number: int, correct: bool, tokens: int, stop: str) -> Sample:
+        return Sample(question, number, "", "x", tokens, stop, float(correct), correct, tokens > 1, "x")
+
+    samples = [
+        sample("a", 0, True, 4, "eos"),
+        sample("a", 1, False, 8, "length"),
+        sample("b", 0, False, 1, "eos"),
+        sample("b", 1, False, 3, "eos"),
+    ]
+    metrics = summarise(samples, 2)
+    assert metrics["accuracy"] == 0.25
+    assert metrics["pass_at_k"] == {"1": 0.25, "2": 0.5}
+    assert metrics["response_tokens_mean"] == 4.0
+    assert metrics["stopped_by_length"] == 0.25
+    assert metrics["format_rate"] == 0.75
+    assert metrics["questions"] == 2
+
+
+def evaluate(model: Path, data: Path, folder: Path, **settings: object) -> Manifest:
+    wanted = {"data": "sums", "samples": 2, "temperature": 1.0, "batch_size": 5} | settings
+    task = EvaluationTask("heldout", Evaluation(**wanted), data, 12)
+    evaluate_model("base", model, [task], folder / "base.json", folder / "base")
+    return read_manifest(folder / "base.json", "evaluate")
+
+
+def test_stage_writes_samples_and_facts(model: Path, data: Path, tmp_path: Path, loaded: LoadedModel) -> None:
+    manifest = evaluate(model, data, tmp_path / "eval")
+    lines = (tmp_path / "eval/base/heldout.jsonl").read_text().splitlines()
+    samples = [json.loads(line) for line in lines]
+    assert [(s["question_id"], s["sample"]) for s in samples] == [
+        (f"{index:016x}", sample) for index in range(12) for sample in range(2)
+    ]
+    metrics = manifest.facts["evaluations"]["heldout"]
+    assert manifest.facts["weights"] == loaded.weights
+    assert metrics["accuracy"] == np.mean([s["correct"] for s in samples])
+    assert samples[4]["ground_truth"] == str(2 * 38)
+
+
+def test_killed_evaluation_generates_only_what_is_missing(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = evaluate(model, data, tmp_path / "whole")
+    asked: list[int] = []
+
+    def dying(*arguments: object) -> object:
+        asked.append(len(arguments[1]))  # type: ignore[arg-type]
+        for number, batch in enumerate(generate(*arguments)):  # type: ignore[arg-type]
+            if number == 2 and len(asked) == 1:
+                raise KeyboardInterrupt
+            yield batch
+
+    monkeypatch.setattr(stage, "generate", dying)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(model, data, tmp_path / "killed")
+    resumed = evaluate(model, data, tmp_path / "killed")
+    assert asked == [24, 14]
+    assert resumed == whole
+
+
+def test_same_inputs_do_no_work_and_others_do(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = evaluate(model, data, tmp_path)
+    (tmp_path / "base.json").unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(stage, "load_model", lambda folder: pytest.fail("the model was loaded again"))
+        assert evaluate(model, data, tmp_path, batch_size=9) == first
+    assert evaluate(model, data, tmp_path, seed=1).fingerprint != first.fingerprint
+    assert (
+        evaluate(make_model(tmp_path / "other", seed=1), data, tmp_path).facts["weights"]
+        != (first.facts["weights"])
+    )
+
+
+def test_questions_asked_for_must_exist(model: Path, data: Path, tmp_path: Path) -> None:
+    with pytest.raises(SlipwayError, match="holds 12 questions, the evaluation asks for 13"):
+        evaluate(model, data, tmp_path, questions=13)
+    assert evaluate(model, data, tmp_path, questions=5).facts["evaluations"]["heldout"]["questions"] == 5

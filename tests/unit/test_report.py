@@ -1,0 +1,302 @@
+"""The report's files: right figures, offline, and an error instead of an empty page."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_run import QUESTIONS, STEPS, make_run, write_evaluation
+from scipy import stats
+from slipway.config.paths import ResultPaths
+from slipway.errors import SlipwayError
+from slipway.report import charts
+from slipway.report.reading import Step, Training, read_steps
+from slipway.report.runs_table import settings_that_differ, write_comparison
+from slipway.report.settings_view import RunSettings, flat
+from slipway.report.stage import write_partial_report, write_report
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def settings(root: Path) -> RunSettings:
+    return make_run(root)
+
+
+def report(root: Path, settings: RunSettings) -> tuple[str, dict[str, Any]]:
+    write_report(ResultPaths(root), settings)
+    folder = root / settings.name
+    return (folder / "report.html").read_text(), json.loads((folder / "metrics.json").read_text())
+
+
+def samples(root: Path, which: str) -> list[dict[str, Any]]:
+    path = root / "demo/eval" / which / "heldout.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_metrics_equal_those_counted_from_the_samples(root: Path, settings: RunSettings) -> None:
+    page, metrics = report(root, settings)
+    base = [sample["correct"] for sample in samples(root, "base")]
+    final = [sample["correct"] for sample in samples(root, "final")]
+    gained = sum(now and not was for was, now in zip(base, final, strict=True))
+    lost = sum(was and not now for was, now in zip(base, final, strict=True))
+    assert metrics["questions"] == QUESTIONS
+    assert metrics["base_accuracy"] == sum(base) / QUESTIONS
+    assert metrics["final_accuracy"] == sum(final) / QUESTIONS
+    assert metrics["difference"] == pytest.approx((gained - lost) / QUESTIONS)
+    assert metrics["mcnemar_p"] == pytest.approx(stats.binomtest(gained, gained + lost).pvalue)
+    low, high = metrics["difference_ci95"]
+    # the normal approximation, from the same counts
+    error = np.sqrt((gained + lost) / QUESTIONS - metrics["difference"] ** 2) / np.sqrt(QUESTIONS)
+    assert (low, high) == pytest.approx(
+        (metrics["difference"] - 1.96 * error, metrics["difference"] + 1.96 * error), abs=0.03
+    )
+    assert metrics["verdict"] == "better"
+    assert metrics["evaluation"] == "heldout"
+    for text in (f"{100 * sum(base) / QUESTIONS:.1f} %", f"{100 * sum(final) / QUESTIONS:.1f} %"):
+        assert text in page
+
+
+def test_cost_is_the_time_of_all_steps(root: Path, settings: RunSettings) -> None:
+    _, metrics = report(root, settings)
+    lines = ResultPaths(root).metrics("demo").read_text().splitlines()
+    seconds = sum(json.loads(line)["data"]["timing_s/step"] for line in lines)
+    assert metrics["cpu_hours"] == pytest.approx(seconds / 3600, abs=1e-4)
+    assert metrics["steps"] == STEPS
+    assert "gpu_hours" not in metrics
+
+
+def test_no_gain_is_not_called_better(root: Path) -> None:
+    _, metrics = report(root, make_run(root, better_by=0.0))
+    assert metrics["verdict"] == "not shown to be better"
+    _, metrics = report(root, make_run(root, better_by=-0.3))
+    assert metrics["verdict"] == "worse"
+
+
+def test_the_page_loads_nothing(root: Path, settings: RunSettings) -> None:
+    page, _ = report(root, settings)
+    loads = re.findall(r"""(?:src|href|action|poster|data)\s*=\s*["']([^"']*)""", page)
+    loads += re.findall(r"""url\(\s*["']?([^)"']*)""", page) + re.findall(r"@import[^;]*", page)
+    assert [load for load in loads if not load.startswith(("#", "data:,"))] == []
+    assert "<script" not in page
+
+
+def test_every_anchor_and_id_is_there_once(root: Path, settings: RunSettings) -> None:
+    page, _ = report(root, settings)
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    used = re.findall(r'href="#([^"]+)"', page) + re.findall(r"url\(#([^)]+)\)", page)
+    assert set(used) <= set(ids)
+
+
+def test_the_page_shows_curves_samples_and_provenance(root: Path, settings: RunSettings) -> None:
+    page, _ = report(root, settings)
+    for title in (
+        "Reward",
+        "KL to the reference",
+        "Entropy",
+        "Response length",
+        "Gradient norm",
+        "Time of a step",
+    ):
+        assert f"<figcaption>{title}<" in page
+    assert page.count('<article class="sample">') == 20
+    assert page.index("newly right") < page.index("wrong both times")
+    for stage in ("prepare_data", "make_demo_model", "convert_megatron", "train", "export_hf", "evaluate"):
+        assert f'<th scope="row">{stage}</th>' in page
+    assert "b" * 64 in page
+    assert "f" * 64 in page
+
+
+def test_what_models_say_is_text_not_markup(root: Path, settings: RunSettings) -> None:
+    path = root / "demo/eval/final/heldout.jsonl"
+    write_evaluation(ResultPaths(root), "demo", "final", np.ones(QUESTIONS, dtype=bool))
+    hostile = [sample | {"response": "<script>alert(1)</script>"} for sample in samples(root, "final")]
+    republish(root, "final", "".join(json.dumps(sample) + "\n" for sample in hostile))
+    page, _ = report(root, settings)
+    assert path.is_file()
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)" in page
+
+
+def republish(root: Path, which: str, content: str) -> None:
+    from made_run import publish
+
+    paths = ResultPaths(root)
+    facts = json.loads(paths.evaluation_result("demo", which).read_text())["facts"]
+    publish(
+        "evaluate",
+        paths.evaluation("demo", which),
+        {"heldout.jsonl": content},
+        facts,
+        to=paths.evaluation_result("demo", which),
+    )
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "demo/train/manifest.json",
+        "demo/train/metrics.jsonl",
+        "demo/train/provenance.json",
+        "demo/model/manifest.json",
+        "demo/eval/base.json",
+        "demo/eval/final.json",
+        "demo/eval/final/heldout.jsonl",
+        "demo/verl.yaml",
+        "data/sums/manifest.json",
+        "models/small/hf/manifest.json",
+        "models/small/megatron/manifest.json",
+    ],
+)
+def test_a_missing_file_is_an_error_that_names_it(root: Path, settings: RunSettings, path: str) -> None:
+    (root / path).unlink()
+    with pytest.raises(SlipwayError, match=re.escape(path)):
+        report(root, settings)
+    assert not (root / "demo/report.html").exists()
+    assert not (root / "demo/metrics.json").exists()
+    write_partial_report(ResultPaths(root), settings)
+    assert path in (root / "demo/report.partial.html").read_text()
+
+
+def test_the_same_weights_twice_are_an_error(root: Path, settings: RunSettings) -> None:
+    write_evaluation(ResultPaths(root), "demo", "final", np.ones(QUESTIONS, dtype=bool), weights="b" * 64)
+    with pytest.raises(SlipwayError, match="same weights were evaluated twice"):
+        report(root, settings)
+
+
+def test_base_in_the_place_of_final_is_an_error(root: Path, settings: RunSettings) -> None:
+    evaluation = root / "demo/eval"
+    (evaluation / "final.json").write_text((evaluation / "base.json").read_text())
+    with pytest.raises(SlipwayError, match=r"final\.json: evaluates 'base'"):
+        report(root, settings)
+
+
+def test_a_sample_too_few_is_an_error(root: Path, settings: RunSettings) -> None:
+    lines = (root / "demo/eval/base/heldout.jsonl").read_text().splitlines(keepends=True)
+    republish(root, "base", "".join(lines[:-1]))
+    with pytest.raises(SlipwayError, match="holds 63 samples"):
+        report(root, settings)
+
+
+def test_an_altered_sample_is_an_error(root: Path, settings: RunSettings) -> None:
+    path = root / "demo/eval/base/heldout.jsonl"
+    path.write_text(path.read_text().replace('"correct": false', '"correct": true ', 1))
+    with pytest.raises(SlipwayError, match="differs"):
+        report(root, settings)
+
+
+def test_other_questions_are_an_error(root: Path, settings: RunSettings) -> None:
+    content = (root / "demo/eval/final/heldout.jsonl").read_text()
+    republish(root, "final", content.replace('"question_id": "0000000000000007"', '"question_id": "seven"'))
+    with pytest.raises(SlipwayError, match="asked different questions"):
+        report(root, settings)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "holds no training step"),
+        ('{"step": 0, "data": {"val-core/x": 1}}\n', "holds no training step"),
+        ('{"step": 1, "data": {}}\n{"step": 4, "data": {}}\n', "lacks step 2, 3"),
+        ('{"step": 1, "data": {}}\n{"step": 2, "da', "line 2: not a metrics line"),
+        ('{"step": 1, "data": {}}\n', "ends at step 1, but the manifest of train says 40"),
+    ],
+)
+def test_broken_metrics_are_an_error(root: Path, settings: RunSettings, content: str, message: str) -> None:
+    ResultPaths(root).metrics("demo").write_text(content)
+    with pytest.raises(SlipwayError, match=message):
+        report(root, settings)
+
+
+def test_a_step_that_was_repeated_after_a_resume_counts_once(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    rows = [(1, 0.1), (2, 0.2), (3, 0.9), (3, 0.3), (4, None)]
+    path.write_text(
+        "".join(json.dumps({"step": s, "data": {"critic/score/mean": v}}) + "\n" for s, v in rows)
+    )
+    steps = read_steps(path).steps
+    assert [step.values.get("critic/score/mean") for step in steps] == [0.1, 0.2, 0.3, None]
+
+
+def test_partial_report_of_an_empty_run_names_what_is_missing(root: Path, settings: RunSettings) -> None:
+    other = RunSettings("broken", settings.run, settings.model, settings.data, settings.evaluations)
+    logs = root / "broken/logs"
+    logs.mkdir(parents=True)
+    (logs / "train.log").write_text("all well\nRuntimeError: gloo timed out <b>\n" + "Traceback\n")
+    write_partial_report(ResultPaths(root), other)
+    page = (root / "broken/report.partial.html").read_text()
+    assert "broken/train/manifest.json: missing" in page
+    assert "RuntimeError: gloo timed out &lt;b&gt;" in page
+    assert "all well" not in page
+    assert "Unfinished" in page
+
+
+def test_partial_report_shows_the_steps_that_were_trained(root: Path, settings: RunSettings) -> None:
+    (root / "demo/train/manifest.json").unlink()
+    lines = ResultPaths(root).metrics("demo").read_text().splitlines(keepends=True)
+    ResultPaths(root).metrics("demo").write_text("".join(lines[:12]))
+    write_partial_report(ResultPaths(root), settings)
+    page = (root / "demo/report.partial.html").read_text()
+    assert "12 of 40 steps" in page
+    assert "<figcaption>Reward<" in page
+
+
+def test_rebuilding_gives_the_same_bytes(root: Path, settings: RunSettings) -> None:
+    names = ("report.html", "metrics.json", "summary.md", "README.md", "ro-crate-metadata.json")
+    report(root, settings)
+    first = [(root / "demo" / name).read_bytes() for name in names]
+    report(root, settings)
+    assert [(root / "demo" / name).read_bytes() for name in names] == first
+
+
+def test_summaries_say_the_same_as_the_metrics(root: Path, settings: RunSettings) -> None:
+    _, metrics = report(root, settings)
+    base, final = f"{100 * metrics['base_accuracy']:.1f} %", f"{100 * metrics['final_accuracy']:.1f} %"
+    for name in ("summary.md", "README.md"):
+        text = (root / "demo" / name).read_text()
+        assert f"| {base} | {final} |" in text
+    crate = json.loads((root / "demo/ro-crate-metadata.json").read_text())
+    entities = {entity["@id"]: entity for entity in crate["@graph"]}
+    for part in entities["./"]["hasPart"]:
+        path = root / "demo" / part["@id"]
+        assert int(entities[part["@id"]]["contentSize"]) == path.stat().st_size
+
+
+def test_step_time_is_whole_and_in_order() -> None:
+    values = {"timing_s/gen": 2.0, "timing_s/update_actor": 1.0, "timing_s/step": 3.5}
+    training = Training([Step(number, values) for number in range(1, 5)], [], None)
+    [chart] = charts.draw_step_time(training)
+    assert "cut off" not in chart.hint
+    assert chart.svg.index("generate") < chart.svg.index("update") < chart.svg.index("other")
+    slow = Training([Step(1, values | {"timing_s/step": 30.0}), *training.steps[1:]], [], None)
+    assert "first step took 30 s" in charts.draw_step_time(slow)[0].hint
+
+
+def test_only_settings_that_differ_are_compared() -> None:
+    runs = {
+        "a": {"steps": 40, "grpo.learning_rate": 1e-4},
+        "b": {"steps": 40, "grpo.learning_rate": 3e-4, "x": 1},
+    }
+    assert settings_that_differ(runs) == ["grpo.learning_rate", "x"]
+
+
+def test_comparison_of_runs(root: Path, settings: RunSettings) -> None:
+    other = make_run(root, "slow", seed=1, better_by=0.02)
+    runs = {item.name: flat(item.run.model_dump()) for item in (settings, other)}
+    report(root, settings)
+    with pytest.raises(SlipwayError, match=r"slow/metrics\.json: missing"):
+        write_comparison(ResultPaths(root), runs)
+    write_report(ResultPaths(root), other)
+    write_comparison(ResultPaths(root), runs)
+    page = (root / "compare.html").read_text()
+    for name in ("demo", "slow"):
+        metrics = json.loads((root / name / "metrics.json").read_text())
+        assert f"{100 * metrics['final_accuracy']:.1f} %" in page
+        assert f'href="{name}/report.html"' in page
+    assert "the runs have the same settings" in page

@@ -1,0 +1,55 @@
+"""The held-out questions of a data set."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from slipway.errors import SlipwayError
+
+COLUMNS = ("data_source", "prompt", "reward_model", "extra_info")
+
+
+@dataclass(frozen=True)
+class Question:
+    """One problem: what to ask, and what the scorer needs. `messages` is a chat of {role, content}."""
+
+    question_id: str
+    messages: list[dict[str, str]]
+    data_source: str
+    ground_truth: str
+    extra_info: dict[str, Any]
+
+
+def read_questions(path: Path, limit: int | None = None) -> list[Question]:
+    """Read the first `limit` questions (None: all) of a parquet file in verl's format, in its order.
+
+    Raises `SlipwayError` when the file is missing, has fewer questions than `limit`, or asks one twice.
+    """
+    if not path.is_file():
+        raise SlipwayError(f"{path}: missing; rule prepare_data writes it")
+    table = pd.read_parquet(path)
+    absent = [column for column in COLUMNS if column not in table]
+    if absent:
+        raise SlipwayError(f"{path}: has no column {', '.join(absent)}; expected verl's format")
+    available = len(table)
+    if available < (limit or 1):
+        raise SlipwayError(
+            f"{path}: holds {available} questions, the evaluation asks for {limit or 'at least one'}; lower "
+            "its `questions` or raise `heldout` of the data set"
+        )
+    questions = [_question(row) for row in table.head(limit or available).to_dict("records")]
+    if len({question.question_id for question in questions}) < len(questions):
+        raise SlipwayError(f"{path}: the same question_id occurs more than once; prepare the data again")
+    return questions
+
+
+def _question(row: dict[str, Any]) -> Question:
+    return Question(
+        question_id=str(row["extra_info"]["question_id"]),
+        messages=[dict(message) for message in row["prompt"]],
+        data_source=str(row["data_source"]),
+        ground_truth=str(row["reward_model"]["ground_truth"]),
+        extra_info=dict(row["extra_info"]),
+    )

@@ -1,0 +1,76 @@
+"""Answers as JSONL, and the journal of an evaluation under way."""
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from slipway.manifest import atomic_path
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model said to one question: all that is needed to score it without the model.
+
+    `prompt` is the rendered chat; `response_tokens` counts the end-of-sequence token, as verl does; `stop` is
+    "eos" or "length".
+    """
+
+    question_id: str
+    sample: int
+    prompt: str
+    response: str
+    response_tokens: int
+    stop: str
+
+
+@dataclass(frozen=True)
+class Sample(Answer):
+    """A scored answer; `formatted` tells whether the scorer found an answer in the response."""
+
+    score: float
+    correct: bool
+    formatted: bool
+    ground_truth: str
+
+
+def write_samples(path: Path, samples: Iterable[Sample]) -> None:
+    """Write one JSON object a line, atomically."""
+    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        file.writelines(_line(asdict(sample)) for sample in samples)
+
+
+class Journal:
+    """Answers in the order they were generated, kept through a `kill -9`.
+
+    The name of the file carries a fingerprint of everything that the answers depend on, so that a journal is
+    never continued with other settings.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def read(self) -> dict[tuple[str, int], Answer]:
+        """Return the answers by (question, sample); a line cut off by a crash is dropped from the file."""
+        if not self.path.is_file():
+            return {}
+        content = self.path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if len(whole) < len(content):
+            os.truncate(self.path, len(whole))
+        answers = (Answer(**json.loads(line)) for line in whole.decode("utf-8").split("\n") if line)
+        return {(answer.question_id, answer.sample): answer for answer in answers}
+
+    def append(self, answers: Iterable[Answer]) -> None:
+        """Add answers; they are on the disk when this returns."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.writelines(_line(asdict(answer)) for answer in answers)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _line(record: dict[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False) + "\n"

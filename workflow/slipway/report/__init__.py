@@ -1,0 +1,12 @@
+"""The report of a run: reads files only, knows nothing of what made them.
+
+* `reading`: the run's files, each either whole or a clear error
+* `comparison`: base against final on the same questions, and the verdict
+* `charts`: curves as SVG
+* `samples_view`, `provenance_view`: what the page shows of samples and provenance
+* `page`: assembly of the HTML
+* `summaries`: metrics.json, summary.md, the model card
+* `crate`: the RO-Crate
+* `stage`: the rules' work: `report` and its partial form
+* `runs_table`: the comparison of all runs
+"""

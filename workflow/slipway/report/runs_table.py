@@ -1,0 +1,53 @@
+"""All runs of a config side by side."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from slipway.config.paths import ResultPaths
+from slipway.manifest import write_text
+from slipway.report import charts
+from slipway.report.page import render
+from slipway.report.reading import read_json, read_steps
+
+NEEDED = ("verdict", "base_accuracy", "final_accuracy", "difference", "difference_ci95", "questions", "steps")
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One run: its settings that differ from another run's, and its metrics.json."""
+
+    name: str
+    settings: Mapping[str, Any]
+    metrics: Mapping[str, Any]
+
+
+def write_comparison(paths: ResultPaths, runs: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write compare.html from the metrics.json of each run; `runs` are the runs' settings with dotted names.
+
+    Raises `SlipwayError` when a run's metrics are missing.
+    """
+    differing = settings_that_differ(runs)
+    rows = [
+        RunRow(
+            name,
+            {key: settings.get(key) for key in differing},
+            read_json(paths.run(name) / "metrics.json", NEEDED),
+        )
+        for name, settings in runs.items()
+    ]
+    rewards = {name: read_steps(paths.metrics(name)).steps for name in runs}
+    page = render(
+        "compare.html.jinja",
+        rows=rows,
+        differing=differing,
+        difference_chart=charts.draw_differences({row.name: row.metrics for row in rows}),
+        reward_chart=charts.draw_overlaid(rewards),
+    )
+    write_text(paths.root / "compare.html", page)
+
+
+def settings_that_differ(runs: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the names of settings that are not the same in all runs, in their order."""
+    names = dict.fromkeys(name for settings in runs.values() for name in settings)
+    return [name for name in names if len({repr(settings.get(name)) for settings in runs.values()}) > 1]

@@ -1,0 +1,44 @@
+"""A run's settings, as the page's tables."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from slipway.config.schema import Data, Evaluation, Model, Run
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """A run's part of the config: its own section, and the sections it names."""
+
+    name: str
+    run: Run
+    model: Model
+    data: Mapping[str, Data]
+    evaluations: Mapping[str, Evaluation]
+
+
+def settings_tables(settings: RunSettings) -> dict[str, dict[str, object]]:
+    """Return the settings by heading, without those that are not set."""
+    sections = {
+        "Run": flat(settings.run.model_dump(exclude={"grpo", "verl"})),
+        "GRPO": flat(settings.run.grpo.model_dump()),
+        f"Model {settings.run.model}": flat(settings.model.model_dump()),
+    }
+    if settings.run.verl:
+        sections["Further keys of verl"] = flat(settings.run.verl)
+    for name, data in settings.data.items():
+        sections[f"Data {name}"] = flat(data.model_dump())
+    for name, evaluation in settings.evaluations.items():
+        sections[f"Evaluation {name}"] = flat(evaluation.model_dump())
+    return sections
+
+
+def flat(values: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """Return nested settings with dotted names, lists as text, and without those that are null or empty."""
+    result: dict[str, object] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            result |= flat(value, f"{prefix}{key}.")
+        elif value is not None and value != "":
+            result[f"{prefix}{key}"] = ", ".join(map(str, value)) if isinstance(value, list) else value
+    return result

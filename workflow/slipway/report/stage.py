@@ -1,0 +1,133 @@
+"""Rule `report`: from the files of a run to the page and what lies beside it."""
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from slipway.config.paths import ResultPaths
+from slipway.errors import SlipwayError
+from slipway.manifest import FolderLock, read_manifest, write_json, write_text
+from slipway.report import crate, provenance_view, summaries
+from slipway.report.comparison import Comparison, check_pair, compare
+from slipway.report.logs import last_errors
+from slipway.report.page import Page, render_page
+from slipway.report.provenance_view import StageRecord, record_stage
+from slipway.report.reading import Evaluated, read_evaluated, read_steps, read_training
+from slipway.report.samples_view import choose_samples
+from slipway.report.settings_view import RunSettings, settings_tables
+
+logger = logging.getLogger(__name__)
+
+Part = TypeVar("Part")
+
+
+def write_report(paths: ResultPaths, settings: RunSettings) -> None:
+    """Write report.html of a finished run, and before it metrics.json, summary.md, README.md and the crate.
+
+    Raises `SlipwayError` when a file that the report needs is missing or contradicts another.
+    """
+    folder = paths.run(settings.name)
+    with FolderLock(folder / ".report.lock", "stage report", wait_seconds=600):
+        training = read_training(paths.train(settings.name))
+        base, final = _read_pair(paths, settings.name)
+        check_pair(base, final)
+        comparisons = [compare(base, final, name) for name in settings.run.evaluation]
+        stages, hashes = _read_provenance(paths, settings)
+        provenance = provenance_view.collect(paths, settings.name, stages, hashes)
+        metrics = summaries.metrics(settings.name, settings.run, comparisons, training)
+        page = Page(
+            settings=settings.run,
+            name=settings.name,
+            sections=settings_tables(settings),
+            training=training,
+            comparisons=comparisons,
+            samples=choose_samples(base, final, comparisons[0].evaluation),
+            provenance=provenance,
+            metrics=metrics,
+        )
+        write_json(folder / "metrics.json", metrics)
+        write_text(folder / "summary.md", summaries.summary(metrics))
+        write_text(folder / "README.md", summaries.model_card(metrics, settings.model, settings.data))
+        write_json(folder / "ro-crate-metadata.json", crate.describe(settings.name, provenance, folder))
+        write_text(folder / "report.html", render_page(page))
+        (folder / "report.partial.html").unlink(missing_ok=True)
+    logger.info("%s", summaries.one_line(metrics))
+    logger.info("report: %s", folder / "report.html")
+
+
+def write_partial_report(paths: ResultPaths, settings: RunSettings) -> None:
+    """Write report.partial.html: what there is of a run that failed, what is missing, and its last errors."""
+    name, folder = settings.name, paths.run(settings.name)
+    missing: list[str] = []
+    training = _attempt(lambda: read_training(paths.train(name)), missing)
+    if training is None:
+        training = _attempt(lambda: read_steps(paths.metrics(name)), [])
+    pair = _attempt(lambda: _read_pair(paths, name), missing)
+    comparisons = _attempt(lambda: _compare_all(pair, settings), missing) if pair else None
+    stages = _attempt(lambda: _read_provenance(paths, settings), missing)
+    provenance = _attempt(lambda: provenance_view.collect(paths, name, *stages), missing) if stages else None
+    page = Page(
+        settings=settings.run,
+        name=name,
+        sections=settings_tables(settings),
+        training=training,
+        comparisons=comparisons or [],
+        samples=choose_samples(*pair, comparisons[0].evaluation) if pair and comparisons else [],
+        provenance=provenance,
+        metrics=None,
+        missing=list(dict.fromkeys(missing)),
+        logs=last_errors(folder),
+    )
+    write_text(folder / "report.partial.html", render_page(page))
+    logger.info("report of an unfinished run: %s", folder / "report.partial.html")
+
+
+def _read_pair(paths: ResultPaths, run: str) -> tuple[Evaluated, Evaluated]:
+    base, final = (
+        read_evaluated(paths.evaluation_result(run, which), paths.evaluation(run, which), which)
+        for which in ("base", "final")
+    )
+    return base, final
+
+
+def _compare_all(pair: tuple[Evaluated, Evaluated], settings: RunSettings) -> list[Comparison]:
+    check_pair(*pair)
+    return [compare(*pair, name) for name in settings.run.evaluation]
+
+
+def _read_provenance(paths: ResultPaths, settings: RunSettings) -> tuple[list[StageRecord], dict[str, str]]:
+    """Return the records of every stage whose product the run used, and the hashes of its data."""
+    run = settings.name
+    products = [(paths.data(name), "prepare_data") for name in settings.data]
+    if settings.model.demo is not None:
+        products.append((paths.hf_model(settings.run.model), "make_demo_model"))
+    products += [
+        (paths.megatron_model(settings.run.model), "convert_megatron"),
+        (paths.train(run), "train"),
+        (paths.trained_model(run), "export_hf"),
+    ]
+    sources = [(folder / "manifest.json", folder, stage) for folder, stage in products]
+    sources += [
+        (paths.evaluation_result(run, which), paths.evaluation(run, which), "evaluate")
+        for which in ("base", "final")
+    ]
+    hashes: dict[str, str] = {}
+    stages = []
+    for path, folder, stage in sources:
+        manifest = read_manifest(path, stage)
+        stages.append(record_stage(manifest, path, folder, paths.root))
+        if stage == "prepare_data":
+            hashes |= {f"data {folder.name}/{entry.path}": entry.blake3 for entry in manifest.files}
+        if stage == "evaluate":
+            hashes[f"{manifest.facts['checkpoint']} weights"] = manifest.facts["weights"]
+    return stages, hashes
+
+
+def _attempt(read: Callable[[], Part], missing: list[str]) -> Part | None:
+    try:
+        return read()
+    except SlipwayError as error:
+        missing.append(str(error))
+    except Exception as error:  # the page of a broken run must come, whatever its files look like
+        missing.append(f"{type(error).__name__}: {error}")
+    return None

@@ -1,0 +1,127 @@
+"""What lies beside the page: metrics.json, summary.md and the model card, from the same figures."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from slipway.config.schema import Data, Model, Run
+from slipway.errors import SlipwayError
+from slipway.report.comparison import Comparison
+from slipway.report.reading import Training
+
+
+def metrics(name: str, run: Run, comparisons: Sequence[Comparison], training: Training) -> dict[str, Any]:
+    """Return the content of metrics.json; the first evaluation decides the verdict."""
+    first = comparisons[0]
+    return {
+        "format": 1,
+        "run": name,
+        **_figures(first),
+        "evaluation": first.evaluation,
+        "steps": training.steps[-1].number,
+        f"{'gpu' if run.device == 'cuda' else 'cpu'}_hours": device_hours(run, training),
+        "evaluations": {comparison.evaluation: _figures(comparison) for comparison in comparisons},
+    }
+
+
+def device_hours(run: Run, training: Training) -> float:
+    """Return the time of all training steps times the number of GPUs (on the CPU: of training processes).
+
+    Without queueing, start-up and evaluation. Raises `SlipwayError` when no step was timed.
+    """
+    seconds = [step.values.get("timing_s/step") for step in training.steps]
+    known = [value for value in seconds if value is not None]
+    if not known:
+        raise SlipwayError("the training metrics hold no timing_s/step, so its cost is unknown")
+    return round(sum(known) * run.nodes * run.gpus_per_node / 3600, 4)
+
+
+def one_line(figures: Mapping[str, Any]) -> str:
+    """Return the result in one line."""
+    low, high = figures["difference_ci95"]
+    return (
+        f"{figures['run']}: {figures['verdict']}: accuracy {_percent(figures['base_accuracy'])} -> "
+        f"{_percent(figures['final_accuracy'])}, difference {_points(figures['difference'])} points "
+        f"(95 %: {_points(low)} to {_points(high)}) on {figures['questions']} held-out questions"
+    )
+
+
+def summary(figures: Mapping[str, Any]) -> str:
+    """Return summary.md."""
+    cost = f"{figures['steps']} training steps, {_cost(figures)}. The whole report: `report.html`."
+    return "\n".join([f"# {figures['run']}", "", f"{one_line(figures)}.", "", *_table(figures), "", cost, ""])
+
+
+def model_card(figures: Mapping[str, Any], model: Model, data: Mapping[str, Data]) -> str:
+    """Return a Hugging Face model card: YAML front matter, then prose."""
+    base = model.path or "a small Qwen2-architecture model made by Slipway"
+    trained_on = ", ".join(f"{item.task}/{item.dataset}" for item in data.values())
+    front = ["---", "library_name: transformers", "pipeline_tag: text-generation"]
+    front += [f"base_model: {model.path}"] if model.path else []
+    front += ["tags: [grpo, verl, megatron-core, slipway]", "metrics: [accuracy]", "---"]
+    body = [
+        f"# {figures['run']}",
+        "",
+        f"GRPO-trained from {base} on {trained_on}: {figures['steps']} steps, {_cost(figures)}.",
+        "",
+        "## Evaluation",
+        "",
+        *_table(figures),
+        "",
+        f"Verdict: {figures['verdict']}. Intervals are 95 %; base and trained model answered the same "
+        "held-out questions, which share none with the training data.",
+        "",
+        "## Limits",
+        "",
+        "Trained and evaluated on this task alone; nothing is known about other uses.",
+        "",
+    ]
+    return "\n".join([*front, "", *body])
+
+
+def _figures(comparison: Comparison) -> dict[str, Any]:
+    difference = comparison.difference
+    return {
+        "verdict": comparison.verdict,
+        "base_accuracy": comparison.base.value,
+        "base_accuracy_ci95": [comparison.base.interval.low, comparison.base.interval.high],
+        "final_accuracy": comparison.final.value,
+        "final_accuracy_ci95": [comparison.final.interval.low, comparison.final.interval.high],
+        "difference": difference.value,
+        "difference_ci95": [difference.interval.low, difference.interval.high],
+        "mcnemar_p": difference.mcnemar_p,
+        "detectable_difference": difference.detectable,
+        "questions": comparison.questions,
+        "samples_per_question": comparison.samples,
+    }
+
+
+def _table(figures: Mapping[str, Any]) -> list[str]:
+    head = "| evaluation | questions | base | trained | difference (95 %), points | verdict |"
+    return [head, "|---|---|---|---|---|---|", *map(_row, figures["evaluations"].items())]
+
+
+def _row(item: tuple[str, Mapping[str, Any]]) -> str:
+    name, row = item
+    low, high = row["difference_ci95"]
+    cells = [
+        name,
+        str(row["questions"]),
+        _percent(row["base_accuracy"]),
+        _percent(row["final_accuracy"]),
+        f"{_points(row['difference'])} ({_points(low)} to {_points(high)})",
+        row["verdict"],
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _cost(figures: Mapping[str, Any]) -> str:
+    unit = "gpu_hours" if "gpu_hours" in figures else "cpu_hours"
+    return f"{figures[unit]:.3g} {'GPU-hours' if unit == 'gpu_hours' else 'CPU process hours'} of training"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:+.1f}"

@@ -28,8 +28,7 @@ def main() -> None:
             name=name,
             settings=config.evaluation[name],
             data_folder=paths.data(config.evaluation[name].data),
-            max_response_length=config.evaluation[name].max_response_length
-            or settings.grpo.max_response_length,
+            max_response_length=config.evaluation[name].max_response_length or settings.grpo.max_response_length,
         )
         for name in settings.evaluation
     ]

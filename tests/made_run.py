@@ -21,9 +21,7 @@ def make_run(root: Path, name: str = "demo", seed: int = 0, better_by: float = 0
     data = Data(task="reasoning_gym", dataset="chain_sum", train=512, heldout=QUESTIONS)
     settings = RunSettings(
         name=name,
-        run=Run(
-            model="small", data="sums", evaluation=["heldout"], device="cpu", gpus_per_node=1, steps=STEPS
-        ),
+        run=Run(model="small", data="sums", evaluation=["heldout"], device="cpu", gpus_per_node=1, steps=STEPS),
         model=Model(demo=DemoModel(data="sums")),
         data={"sums": data},
         evaluations={"heldout": Evaluation(data="sums")},
@@ -32,9 +30,7 @@ def make_run(root: Path, name: str = "demo", seed: int = 0, better_by: float = 0
     publish("make_demo_model", paths.hf_model("small"), {"config.json": "{}"})
     publish("convert_megatron", paths.megatron_model("small"), {"checkpoint/common.pt": "weights"})
     write_metrics(paths.metrics(name), STEPS, random)
-    publish(
-        "train", paths.train(name), {}, {"steps": STEPS, "checkpoint": f"checkpoints/global_step_{STEPS}"}
-    )
+    publish("train", paths.train(name), {}, {"steps": STEPS, "checkpoint": f"checkpoints/global_step_{STEPS}"})
     publish("export_hf", paths.trained_model(name), {"config.json": "{}"})
     difficulty = random.random(QUESTIONS)
     write_evaluation(paths, name, "base", difficulty < 0.35)
@@ -96,9 +92,7 @@ def write_metrics(path: Path, steps: int, random: np.random.Generator) -> None:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def write_evaluation(
-    paths: ResultPaths, run: str, which: str, correct: np.ndarray, weights: str | None = None
-) -> None:
+def write_evaluation(paths: ResultPaths, run: str, which: str, correct: np.ndarray, weights: str | None = None) -> None:
     """Write one evaluation with a sample per question, right where `correct` is true."""
     samples = []
     for index, right in enumerate(correct):

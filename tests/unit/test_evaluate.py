@@ -109,11 +109,7 @@ def run(loaded: LoadedModel, requests: list[tuple[Question, int]], sampling: Sam
 
 
 def requests_for(data: Path, samples: int = 3) -> list[tuple[Question, int]]:
-    return [
-        (question, sample)
-        for question in read_questions(data / "heldout.parquet")
-        for sample in range(samples)
-    ]
+    return [(question, sample) for question in read_questions(data / "heldout.parquet") for sample in range(samples)]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -270,10 +266,7 @@ def test_same_inputs_do_no_work_and_others_do(
         patch.setattr(stage, "load_model", lambda folder: pytest.fail("the model was loaded again"))
         assert evaluate(model, data, tmp_path, batch_size=9) == first
     assert evaluate(model, data, tmp_path, seed=1).fingerprint != first.fingerprint
-    assert (
-        evaluate(make_model(tmp_path / "other", seed=1), data, tmp_path).facts["weights"]
-        != (first.facts["weights"])
-    )
+    assert evaluate(make_model(tmp_path / "other", seed=1), data, tmp_path).facts["weights"] != (first.facts["weights"])
 
 
 def test_questions_asked_for_must_exist(model: Path, data: Path, tmp_path: Path) -> None:

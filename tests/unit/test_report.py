@@ -217,9 +217,7 @@ def test_broken_metrics_are_an_error(root: Path, settings: RunSettings, content:
 def test_a_step_that_was_repeated_after_a_resume_counts_once(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     rows = [(1, 0.1), (2, 0.2), (3, 0.9), (3, 0.3), (4, None)]
-    path.write_text(
-        "".join(json.dumps({"step": s, "data": {"critic/score/mean": v}}) + "\n" for s, v in rows)
-    )
+    path.write_text("".join(json.dumps({"step": s, "data": {"critic/score/mean": v}}) + "\n" for s, v in rows))
     steps = read_steps(path).steps
     assert [step.values.get("critic/score/mean") for step in steps] == [0.1, 0.2, 0.3, None]
 

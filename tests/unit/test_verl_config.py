@@ -13,7 +13,7 @@ DATA = Data(task="reasoning_gym", dataset="chain_sum", train=100, heldout=50)
 
 def resolve(folder: str = "results", **changes):
     settings = {"model": "m", "data": "d", "evaluation": ["e"], "steps": 40, **changes}
-    names = ("model", "megatron", "train.parquet", "heldout.parquet", "demo/train/checkpoints", "reward.py")
+    names = ("model", "megatron", "train.parquet", "heldout.parquet", "demo/train/checkpoints")
     files = verl.RunFiles(*(Path("/") / folder / name for name in names))
     return verl.resolve("demo", Run(**settings), DATA, Parallel(tensor=2), files, {f"{verl.ROLLOUT}.name": "vllm"})
 

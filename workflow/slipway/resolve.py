@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slipway import rewards
 from slipway.config import verl
 from slipway.config.identity import changed_since_start
 from slipway.config.load import ConfigError, Problem, check, read_yaml
@@ -19,7 +18,8 @@ from slipway.cpu import environment as cpu_environment
 from slipway.errors import SlipwayError
 from slipway.launch import STARTED, VERL_SETTINGS, checkpoints
 from slipway.manifest import write_if_changed
-from slipway.models.architecture import Architecture
+from slipway.models.architecture import Architecture, architecture_from_config, read_architecture
+from slipway.models.demo_dimensions import DEMO_MAX_POSITIONS, DEMO_VOCAB_SIZE
 from slipway.preflight.batches import check_batches
 from slipway.preflight.findings import errors
 from slipway.preflight.layout import check_layout, choose_layout
@@ -88,12 +88,23 @@ def model_folder(name: str, model: Model, paths: ResultPaths) -> Path:
 
 def architecture_of(name: str, model: Model, paths: ResultPaths) -> Architecture | None:
     """Return a model's dimensions as far as they are known: from its config.json or its recipe."""
-    if model.demo is not None:
-        return Architecture.from_config(demo_config(model))
-    config_file = model_folder(name, model, paths) / "config.json"
-    if not config_file.is_file():
-        return None
-    return Architecture.from_config(json.loads(config_file.read_text(encoding="utf-8")))
+    folder = model_folder(name, model, paths)
+    if model.demo is None:
+        return read_architecture(folder) if (folder / "config.json").is_file() else None
+    recipe = model.demo
+    return architecture_from_config(
+        {
+            "architectures": ["Qwen2ForCausalLM"],
+            "num_hidden_layers": recipe.layers,
+            "hidden_size": recipe.hidden_size,
+            "num_attention_heads": recipe.heads,
+            "num_key_value_heads": recipe.kv_heads,
+            "intermediate_size": recipe.intermediate_size,
+            "vocab_size": DEMO_VOCAB_SIZE,
+            "max_position_embeddings": DEMO_MAX_POSITIONS,
+        },
+        f"models.{name}.demo",
+    )
 
 
 def device_environment(run: Run) -> dict[str, str]:
@@ -120,7 +131,6 @@ def _resolve_run(name: str, run: Run, config: Config, paths: ResultPaths) -> tup
         train=paths.data(run.data) / "train.parquet",
         heldout=paths.data(run.data) / "heldout.parquet",
         checkpoints=paths.checkpoints(name),
-        reward=rewards.VERL_FUNCTION,
     )
     resolved, faults = verl.resolve(
         name, run, config.data[run.data], parallel, files, _device_settings(run), paths.composed

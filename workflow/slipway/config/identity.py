@@ -39,7 +39,6 @@ _FREE_TO_CHANGE = (
     "actor_rollout_ref.model.path",
     "actor_rollout_ref.actor.megatron.dist_checkpointing_path",
     "actor_rollout_ref.ref.megatron.dist_checkpointing_path",
-    "reward.custom_reward_function.path",
 )
 _FREE_SECTIONS = (
     "ray_kwargs.",

@@ -131,13 +131,12 @@ def _merge(settings: Mapping[str, Any]) -> dict[str, Any]:
 class RunFiles:
     """Absolute paths that go into a run's verl config."""
 
-    def __init__(self, model: Path, megatron: Path, train: Path, heldout: Path, checkpoints: Path, reward: Path):
+    def __init__(self, model: Path, megatron: Path, train: Path, heldout: Path, checkpoints: Path):
         self.model = model.absolute()
         self.megatron = megatron.absolute()
         self.train = train.absolute()
         self.heldout = heldout.absolute()
         self.checkpoints = checkpoints.absolute()
-        self.reward = reward.absolute()
 
 
 def settings_of(run: Run, data: Data, parallel: Parallel, files: RunFiles) -> dict[str, Any]:
@@ -173,6 +172,8 @@ def settings_of(run: Run, data: Data, parallel: Parallel, files: RunFiles) -> di
         f"{ACTOR}.optim.lr_decay_style": grpo.lr_schedule,
         f"{ACTOR}.optim.lr_decay_steps": schedule_steps,
         f"{ACTOR}.optim.lr_warmup_steps": grpo.lr_warmup_steps,
+        # else warm-up and decay begin again at every resume
+        f"{ACTOR}.optim.use_checkpoint_opt_param_scheduler": True,
         f"{ACTOR}.optim.weight_decay": grpo.weight_decay,
         f"{ACTOR}.optim.clip_grad": grpo.max_grad_norm,
         f"{ACTOR}.use_kl_loss": grpo.kl_coefficient > 0,
@@ -193,7 +194,7 @@ def settings_of(run: Run, data: Data, parallel: Parallel, files: RunFiles) -> di
         f"{ACTOR}.megatron.seed": grpo.seed,
         # mbridge, not Megatron-Bridge: the one that is pinned
         f"{ACTOR}.megatron.vanilla_mbridge": True,
-        "reward.custom_reward_function.path": str(files.reward),
+        "reward.custom_reward_function.path": "pkg://slipway.rewards.verl_function",
         "reward.custom_reward_function.name": "compute_score",
         "trainer.project_name": "slipway",
         "trainer.experiment_name": files.checkpoints.parent.parent.name,

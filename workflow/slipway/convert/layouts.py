@@ -37,9 +37,7 @@ def split(piece: Piece, tensor: torch.Tensor, architecture: Architecture) -> lis
             # [groups x (queries of a group + 1 key + 1 value) x head_dim, ...]
             groups = tensor.view(architecture.kv_heads, -1, *tensor.shape[1:])
             rows = [shape[0] // architecture.kv_heads for shape in piece.shapes]
-            return [
-                part.reshape(shape) for part, shape in zip(groups.split(rows, dim=1), piece.shapes, strict=True)
-            ]
+            return [part.reshape(shape) for part, shape in zip(groups.split(rows, dim=1), piece.shapes, strict=True)]
 
 
 def padded_rows(rows: int, multiple: int) -> int:

@@ -25,5 +25,9 @@ class Progress:
             speed = self._done / (now - self._started)
             self._logger.info(
                 "%s: %.1f of %.1f GB, %.2f GB/s, %.0f s left",
-                self._what, self._done / 1e9, self._total / 1e9, speed / 1e9, (self._total - self._done) / speed,
+                self._what,
+                self._done / 1e9,
+                self._total / 1e9,
+                speed / 1e9,
+                (self._total - self._done) / speed,
             )

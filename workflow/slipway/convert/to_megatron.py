@@ -57,7 +57,9 @@ def convert_megatron(source: Path, folder: Path, vocab_multiple: int = 1) -> Non
         if not_finite:
             logger.warning(
                 "convert_megatron: %d tensors of %s have infinite or undefined elements, the first is %s",
-                len(not_finite), source, not_finite[0],
+                len(not_finite),
+                source,
+                not_finite[0],
             )
         product.publish(
             [*checkpoint.iterdir(), folder / TENSORS],
@@ -67,9 +69,7 @@ def convert_megatron(source: Path, folder: Path, vocab_multiple: int = 1) -> Non
                 "tensors": len(verified),
                 "verdict": "every tensor of the written checkpoint equals its source bit for bit",
                 "not_finite": len(not_finite),
-                "weights": weights_digest(
-                    reader.tensors, {name: facts["blake3"] for name, facts in verified.items()}
-                ),
+                "weights": weights_digest(reader.tensors, {name: facts["blake3"] for name, facts in verified.items()}),
             },
         )
 

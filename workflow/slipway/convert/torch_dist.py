@@ -200,9 +200,7 @@ class _Target(LoadPlanner):
     def commit_tensor(self, read_item: ReadItem, tensor: torch.Tensor) -> None:
         pass
 
-    def set_up_planner(
-        self, state_dict: Any, metadata: Metadata | None = None, is_coordinator: bool = False
-    ) -> None:
+    def set_up_planner(self, state_dict: Any, metadata: Metadata | None = None, is_coordinator: bool = False) -> None:
         raise NotImplementedError
 
     def create_local_plan(self) -> LoadPlan:

@@ -127,9 +127,7 @@ class SeededDraw(LogitsProcessor):
 
 
 def _render(loaded: LoadedModel, question: Question, sampling: Sampling) -> tuple[str, list[int]]:
-    prompt = str(
-        loaded.tokenizer.apply_chat_template(question.messages, add_generation_prompt=True, tokenize=False)
-    )
+    prompt = str(loaded.tokenizer.apply_chat_template(question.messages, add_generation_prompt=True, tokenize=False))
     tokens = loaded.tokenizer.encode(prompt, add_special_tokens=False)
     limit = getattr(loaded.model.config, "max_position_embeddings", None)
     if limit is not None and len(tokens) + sampling.max_response_length > limit:
@@ -162,9 +160,7 @@ def _generate_batch(
         pad_token_id=pad,
     )
     generate_tokens: Any = loaded.model.generate  # transformers' own annotation is a tensor
-    output = generate_tokens(
-        tokens, attention_mask=mask, logits_processor=_processors(sampling, uniforms, width)
-    )
+    output = generate_tokens(tokens, attention_mask=mask, logits_processor=_processors(sampling, uniforms, width))
     return [_until_stop(row, loaded.stop_tokens) for row in output[:, width:].tolist()]
 
 

@@ -30,9 +30,7 @@ def summarise(samples: Sequence[Sample], samples_per_question: int) -> dict[str,
         "stopped_by_length": float(np.mean([sample.stop == "length" for sample in samples])),
     }
     if samples_per_question > 1:
-        metrics["pass_at_k"] = {
-            str(k): statistics.pass_at_k(correct, k) for k in _powers_of_two(samples_per_question)
-        }
+        metrics["pass_at_k"] = {str(k): statistics.pass_at_k(correct, k) for k in _powers_of_two(samples_per_question)}
     return metrics
 
 

@@ -53,9 +53,7 @@ def _piece(weight: Weight, layer: int | None, architecture: Architecture) -> Pie
 def hugging_face_shapes(architecture: Architecture) -> dict[str, Shape]:
     """Return the shape of every tensor that a Hugging Face checkpoint of the model must have."""
     return {
-        name: shape
-        for piece in pieces(architecture)
-        for name, shape in zip(piece.names, piece.shapes, strict=True)
+        name: shape for piece in pieces(architecture) for name, shape in zip(piece.names, piece.shapes, strict=True)
     }
 
 

@@ -166,10 +166,7 @@ def draw_overlaid(runs: Mapping[str, Sequence[Step]]) -> Chart:
     for name, steps in runs.items():
         known = [step for step in steps if "critic/score/mean" in step.values]
         smooth = _moving_average([step.values["critic/score/mean"] for step in known])
-        rows += [
-            {"run": name, "step": step.number, "reward": value}
-            for step, value in zip(known, smooth, strict=True)
-        ]
+        rows += [{"run": name, "step": step.number, "reward": value} for step, value in zip(known, smooth, strict=True)]
     names = list(runs)
     colour = alt.Color(
         "run:N",
@@ -178,9 +175,7 @@ def draw_overlaid(runs: Mapping[str, Sequence[Step]]) -> Chart:
     )
     dash = alt.StrokeDash(
         "run:N",
-        scale=alt.Scale(
-            domain=names, range=[DASHES[index // 8 % len(DASHES)] for index in range(len(names))]
-        ),
+        scale=alt.Scale(domain=names, range=[DASHES[index // 8 % len(DASHES)] for index in range(len(names))]),
         legend=None,
     )
     chart = (

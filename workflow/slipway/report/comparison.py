@@ -55,8 +55,7 @@ def check_pair(base: Evaluated, final: Evaluated) -> None:
         )
     if set(base.metrics) != set(final.metrics):
         raise SlipwayError(
-            f"base was evaluated on {sorted(base.metrics)}, final on {sorted(final.metrics)}; "
-            "run evaluate again"
+            f"base was evaluated on {sorted(base.metrics)}, final on {sorted(final.metrics)}; run evaluate again"
         )
     for name in base.metrics:
         before, after = base.metrics[name].get("settings"), final.metrics[name].get("settings")

@@ -108,8 +108,7 @@ def _read_provenance(paths: ResultPaths, settings: RunSettings) -> tuple[list[St
     ]
     sources = [(folder / "manifest.json", folder, stage) for folder, stage in products]
     sources += [
-        (paths.evaluation_result(run, which), paths.evaluation(run, which), "evaluate")
-        for which in ("base", "final")
+        (paths.evaluation_result(run, which), paths.evaluation(run, which), "evaluate") for which in ("base", "final")
     ]
     hashes: dict[str, str] = {}
     stages = []

@@ -42,6 +42,7 @@ def check_with_verl(run: str, resolved: Mapping[str, Any]) -> list[Finding]:
             use_critic=need_critic(config),
         ),
     )
-    for key in ("actor_rollout_ref.ref", "actor_rollout_ref.rollout", "algorithm"):
+    # of `ref`, workers build the engine's part only (verl/workers/engine_workers.py)
+    for key in ("actor_rollout_ref.ref.megatron", "actor_rollout_ref.rollout", "algorithm"):
         attempt(key, lambda key=key: omega_conf_to_dataclass(OmegaConf.select(config, key)))
     return findings

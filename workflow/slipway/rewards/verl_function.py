@@ -1,0 +1,38 @@
+"""The reward function of `slipway.rewards` with the signature that verl calls.
+
+Set `reward.custom_reward_function.path=pkg://slipway.rewards.verl_function`, name `compute_score` (verl's default).
+verl calls it in threads of its reward workers, one call a response, and logs every number in the returned dict.
+"""
+
+from typing import Any
+
+from slipway.errors import SlipwayError
+from slipway.rewards.scoring import score
+
+
+def compute_score(
+    data_source: str,
+    solution_str: str,
+    ground_truth: str,
+    extra_info: dict[str, Any] | None = None,
+    **kwargs: Any,
+) -> dict[str, float]:
+    """Return `score`, which verl takes as the reward, and its components as numbers.
+
+    Raises `SlipwayError` when the row is not one of Slipway's: verl would take anything returned for a reward.
+    """
+    if extra_info is None or "entry" not in extra_info:
+        raise SlipwayError(
+            f"row of data_source {data_source!r}: extra_info has no `entry`; train on parquet of rule prepare_data"
+        )
+    if data_source != f"reasoning_gym/{extra_info.get('dataset')}":
+        raise SlipwayError(
+            f"row of data_source {data_source!r} says dataset {extra_info.get('dataset')!r}: the two must agree"
+        )
+    result = score(solution_str, extra_info["entry"])
+    return {
+        "score": result.score,
+        "correct": float(result.correct),
+        "answered": float(result.answered),
+        "tagged": float(result.tagged),
+    }

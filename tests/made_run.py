@@ -108,7 +108,8 @@ def write_evaluation(paths: ResultPaths, run: str, which: str, correct: np.ndarr
                 "stop": "eos",
                 "score": float(right),
                 "correct": bool(right),
-                "formatted": True,
+                "answered": True,
+                "tagged": False,
                 "ground_truth": answer,
             }
         )
@@ -119,7 +120,8 @@ def write_evaluation(paths: ResultPaths, run: str, which: str, correct: np.ndarr
         "accuracy": float(correct.mean()),
         "accuracy_ci95": [interval.low, interval.high],
         "mean_score": float(correct.mean()),
-        "format_rate": 1.0,
+        "answered_rate": 1.0,
+        "tagged_rate": 0.0,
         "response_tokens_mean": float(np.mean([sample["response_tokens"] for sample in samples])),
         "response_tokens_max": max(sample["response_tokens"] for sample in samples),
         "stopped_by_length": 0.0,

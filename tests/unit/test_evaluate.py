@@ -60,7 +60,7 @@ def make_data(folder: Path, questions: int = 12) -> Path:
     rows = []
     for index in range(questions):
         text, answer = f"{index * 37}+{index}" + "?" * (index % 4), str(index * 38)
-        entry = {"question": text, "answer": answer, "metadata": {"source_dataset": "chain_sum"}}
+        entry = {"dataset": "chain_sum", "parameters": {}, "question": text, "answer": answer, "metadata": {}}
         rows.append(
             {
                 "data_source": "reasoning_gym/chain_sum",
@@ -199,7 +199,9 @@ def test_journal_drops_a_line_that_was_cut_off(tmp_path: Path) -> None:
 
 def test_metrics_by_hand() -> None:
     def sample(question: str, number: int, correct: bool, tokens: int, stop: str) -> Sample:
-        return Sample(question, number, "", "x", tokens, stop, float(correct), correct, tokens > 1, "x")
+        return Sample(
+            question, number, "", "x", tokens, stop, float(correct), correct, tokens > 1, tokens > 3, "x"
+        )
 
     samples = [
         sample("a", 0, True, 4, "eos"),
@@ -212,7 +214,8 @@ def test_metrics_by_hand() -> None:
     assert metrics["pass_at_k"] == {"1": 0.25, "2": 0.5}
     assert metrics["response_tokens_mean"] == 4.0
     assert metrics["stopped_by_length"] == 0.25
-    assert metrics["format_rate"] == 0.75
+    assert metrics["answered_rate"] == 0.75
+    assert metrics["tagged_rate"] == 0.5
     assert metrics["questions"] == 2
 
 

@@ -271,6 +271,8 @@ def test_step_time_is_whole_and_in_order() -> None:
     training = Training([Step(number, values) for number in range(1, 5)], [], None)
     [chart] = charts.draw_step_time(training)
     assert "cut off" not in chart.hint
+    # ids of several charts share one page
+    assert {name.rpartition("-")[0] for name in re.findall(r'id="([^"]+)"', chart.svg)} == {"step-time"}
     assert chart.svg.index("generate") < chart.svg.index("update") < chart.svg.index("other")
     slow = Training([Step(1, values | {"timing_s/step": 30.0}), *training.steps[1:]], [], None)
     assert "first step took 30 s" in charts.draw_step_time(slow)[0].hint

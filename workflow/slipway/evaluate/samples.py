@@ -28,11 +28,12 @@ class Answer:
 
 @dataclass(frozen=True)
 class Sample(Answer):
-    """A scored answer; `formatted` tells whether the scorer found an answer in the response."""
+    """A scored answer: whether there was one at all, and whether it stood in answer tags."""
 
     score: float
     correct: bool
-    formatted: bool
+    answered: bool
+    tagged: bool
     ground_truth: str
 
 

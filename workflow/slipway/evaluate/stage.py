@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from slipway.evaluate.generate_transformers import LoadedModel, Sampling, genera
 from slipway.evaluate.metrics import summarise
 from slipway.evaluate.questions import Question, read_questions
 from slipway.evaluate.samples import Answer, Journal, write_samples
-from slipway.evaluate.scoring import SCORER_VERSION, score_answer
+from slipway.evaluate.scoring import score_answer
 from slipway.manifest import Product, fingerprint, hash_file, open_product, read_manifest
 
 STAGE = "evaluate"
@@ -47,7 +48,8 @@ def evaluate_model(
     files = model_files(model_folder)
     inputs = {
         "version": VERSION,
-        "scorer": SCORER_VERSION,
+        # the datasets score with their own code
+        "reasoning-gym": metadata.version("reasoning-gym"),
         "checkpoint": which,
         "model": files,
         "evaluations": {task.name: task_inputs(task) for task in tasks},

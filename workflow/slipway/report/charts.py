@@ -225,6 +225,8 @@ def _draw_curve(steps: Sequence[Step], curve: Curve, points: bool = False) -> st
 
 def _number_format(values: Sequence[float]) -> str:
     largest = max(map(abs, values), default=1.0)
+    if min(values, default=0.0) == max(values, default=0.0):
+        return ".3~g"  # one tick tells vega no precision
     return "~e" if 0 < largest < 1e-3 else "~f"
 
 

@@ -1,4 +1,4 @@
-"""Convert a model of the config from Hugging Face's format to a Megatron checkpoint, and prove it on the written files."""
+"""Convert a model of the config from Hugging Face's format to Megatron's, and prove it on the written files."""
 
 import argparse
 from pathlib import Path

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from slipway.config.paths import ResultPaths
 from slipway.config.schema import Data, DemoModel, Evaluation, Model, Run
 from slipway.manifest import open_product

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from made_run import make_run
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+
 from slipway.config.paths import ResultPaths
 from slipway.report.runs_table import write_comparison
 from slipway.report.settings_view import flat

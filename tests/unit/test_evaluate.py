@@ -8,6 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
 from slipway.config.schema import Evaluation
 from slipway.errors import SlipwayError
 from slipway.evaluate import stage
@@ -17,8 +20,6 @@ from slipway.evaluate.questions import Question, read_questions
 from slipway.evaluate.samples import Answer, Journal, Sample
 from slipway.evaluate.stage import EvaluationTask, evaluate_model
 from slipway.manifest import FileEntry, Manifest, hash_file, read_manifest, write_json
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 torch.set_num_threads(1)  # threads cost more than they bring to a model this small
 
@@ -199,9 +200,7 @@ def test_journal_drops_a_line_that_was_cut_off(tmp_path: Path) -> None:
 
 def test_metrics_by_hand() -> None:
     def sample(question: str, number: int, correct: bool, tokens: int, stop: str) -> Sample:
-        return Sample(
-            question, number, "", "x", tokens, stop, float(correct), correct, tokens > 1, tokens > 3, "x"
-        )
+        return Sample(question, number, "", "x", tokens, stop, float(correct), correct, tokens > 1, tokens > 3, "x")
 
     samples = [
         sample("a", 0, True, 4, "eos"),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from made_run import QUESTIONS, STEPS, make_run, write_evaluation
 from scipy import stats
+
 from slipway.config.paths import ResultPaths
 from slipway.errors import SlipwayError
 from slipway.report import charts

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from scipy import stats
+
 from slipway.statistics import (
     accuracy_interval,
     compare_paired,

@@ -51,11 +51,9 @@ def accuracy_interval(correct: ArrayLike, confidence: float = CONFIDENCE) -> Int
     questions, samples = answers.shape
     mean = float(answers.mean())
     variance = float(answers.mean(axis=1).var()) / questions
-    if variance > 0:
-        # never fewer than the questions, never more than all the answers
-        effective = min(max(mean * (1 - mean) / variance, questions), questions * samples)
-    else:
-        effective = questions
+    # never fewer than the questions, never more than all the answers
+    independent = mean * (1 - mean) / variance if variance > 0 else questions
+    effective = min(max(independent, questions), questions * samples)
     return wilson_interval(mean, effective, confidence)
 
 

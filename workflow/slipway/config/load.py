@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from slipway.config import schema
 from slipway.config.paths import RESERVED_RUN_NAMES
@@ -101,7 +101,7 @@ def check(raw: Mapping[str, Any]) -> tuple[schema.Config | None, list[Problem]]:
     sections: dict[str, dict[str, Any]] = {}
     for name, kind in SECTIONS.items():
         sections[name] = _check_section(name, kind, raw.get(name), problems)
-    config = schema.Config.model_construct(**sections)
+    config = schema.Config.model_construct(None, **sections)
     problems += _check_references(config, raw)
     return config, problems
 
@@ -188,8 +188,12 @@ def _is_union_tag(part: Any) -> bool:
     return part == "Parallel" or (isinstance(part, str) and part.startswith("literal["))
 
 
-def _fields_at(kind: type[BaseModel], location: list[str]) -> list[str]:
-    nested = {"grpo": schema.Grpo, "parallel": schema.Parallel, "demo": schema.DemoModel}
+def _fields_at(kind: type[schema.Settings], location: list[str]) -> list[str]:
+    nested: dict[str, type[schema.Settings]] = {
+        "grpo": schema.Grpo,
+        "parallel": schema.Parallel,
+        "demo": schema.DemoModel,
+    }
     for part in location:
         kind = nested.get(part, kind)
     return list(kind.model_fields)

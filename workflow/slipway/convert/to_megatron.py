@@ -138,7 +138,9 @@ def _chunks(
     slices = [(piece.names, 0, rows)]
     if piece.layout is Layout.ROWS:
         starts = accumulate((shape[0] for shape in piece.shapes), initial=0)
-        slices = [((name,), start, shape[0]) for name, shape, start in zip(piece.names, piece.shapes, starts)]
+        slices = [
+            ((name,), start, shape[0]) for name, shape, start in zip(piece.names, piece.shapes, starts, strict=False)
+        ]
     for names, start, count in slices:
         whole, offset, shape = (rows, *width), (start, *(0 for _ in width)), (count, *width)
         if piece.layer is not None:

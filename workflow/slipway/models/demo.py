@@ -100,8 +100,8 @@ def _example(tokenizer: PreTrainedTokenizerFast, row: dict) -> Example:
     answer_ids = tokenizer(row["reward_model"]["ground_truth"], add_special_tokens=False)["input_ids"]
     if len(prompt_ids) + len(answer_ids) >= DEMO_MAX_POSITIONS:
         raise SlipwayError(
-            f"warm-up question {row['extra_info']['question_id']}: {len(prompt_ids)} tokens; a demo model takes at most "
-            f"{DEMO_MAX_POSITIONS}. Choose a data set with shorter questions."
+            f"warm-up question {row['extra_info']['question_id']}: {len(prompt_ids)} tokens; a demo model "
+            f"takes at most {DEMO_MAX_POSITIONS}. Choose a data set with shorter questions."
         )
     return prompt_ids, [*answer_ids, tokenizer.eos_token_id]
 

@@ -58,9 +58,9 @@ class Weight:
 class ModelMap:
     """All tensors of an architecture.
 
-    The first of `weights` is the embedding. `output` is there only when it is not tied to it. `extra_states` are the Megatron modules of a layer that
-    save an (empty) Transformer Engine state beside their weights. `refused` are keys of `config.json` that,
-    when true, give the model tensors that verl's Megatron model does not have.
+    The first of `weights` is the embedding. `output` is there only when it is not tied to it. `extra_states` are the
+    Megatron modules of a layer that save an (empty) Transformer Engine state beside their weights. `refused` are keys
+    of `config.json` that, when true, give the model tensors that verl's Megatron model does not have.
     """
 
     weights: tuple[Weight, ...]

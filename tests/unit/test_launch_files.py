@@ -1,0 +1,115 @@
+"""What the launcher reads back: checkpoints, segments, metrics; and the processes that it owns."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from slipway.launch import checkpoints, processes, segments
+
+
+def checkpoint(folder: Path, step: int, latest: bool = True) -> None:
+    (folder / f"global_step_{step}" / "actor").mkdir(parents=True)
+    if latest:
+        (folder / checkpoints.LATEST).write_text(str(step))
+
+
+def metrics(train: Path, number: int, steps: range, value: float) -> None:
+    rows = [{"step": step, "data": {"critic/score/mean": value, "timing_s/step": 1.0}} for step in steps]
+    (segments.folder_of(train, number) / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_the_newest_complete_checkpoint_counts(tmp_path):
+    assert checkpoints.latest_step(tmp_path) == 0
+    checkpoint(tmp_path, 10)
+    checkpoint(tmp_path, 20, latest=False)  # killed while saving
+    assert checkpoints.latest_step(tmp_path) == 10
+    assert checkpoints.remove_unfinished(tmp_path) == [20]
+    assert sorted(path.name for path in tmp_path.glob("global_*")) == ["global_step_10"]
+
+
+def test_a_checkpoint_that_is_named_but_gone_does_not_count(tmp_path):
+    (tmp_path / checkpoints.LATEST).write_text("30")
+    assert checkpoints.latest_step(tmp_path) == 0
+
+
+def test_steps_trained_twice_count_once_and_the_later_segment_wins(tmp_path):
+    first = segments.begin(tmp_path, "1", "n1", 0)
+    metrics(tmp_path, 1, range(1, 8), 0.1)
+    segments.finish(tmp_path, first, -9)
+    second = segments.begin(tmp_path, "2", "n1", 4)
+    metrics(tmp_path, 2, range(5, 11), 0.2)
+    ended = segments.finish(tmp_path, second, 0)
+    rows = segments.merge_metrics(tmp_path)
+    assert [row["step"] for row in rows] == list(range(1, 11))
+    assert [row["data"]["critic/score/mean"] for row in rows] == [0.1] * 4 + [0.2] * 6
+    assert (ended.number, ended.resumed_from, ended.last_step) == (2, 4, 10)
+    assert segments.read_all(tmp_path)[0].exit_status == -9
+
+
+def test_a_line_cut_off_by_a_kill_is_left_out(tmp_path):
+    segments.begin(tmp_path, "1", "n1", 0)
+    metrics(tmp_path, 1, range(1, 3), 0.1)
+    with (segments.folder_of(tmp_path, 1) / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 3, "da')
+    assert [row["step"] for row in segments.merge_metrics(tmp_path)] == [1, 2]
+
+
+def test_validation_of_a_step_joins_its_training_row(tmp_path):
+    segments.begin(tmp_path, "1", "n1", 0)
+    rows = [
+        {"step": 0, "data": {"val-core/acc": 0.1}},
+        {"step": 1, "data": {"timing_s/step": 1.0}},
+        {"step": 1, "data": {"val-core/acc": 0.2}},
+    ]
+    (segments.folder_of(tmp_path, 1) / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    merged = segments.merge_metrics(tmp_path)
+    assert [row["step"] for row in merged] == [1]
+    assert merged[0]["data"] == {"timing_s/step": 1.0, "val-core/acc": 0.2}
+
+
+def sleeper(mark: str) -> subprocess.Popen:
+    """Start a process in a session of its own that ignores SIGTERM, as Ray's sometimes do."""
+    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=os.environ | {processes.MARK: mark},
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdout.readline() == b"up\n"
+    return process
+
+
+def test_marked_processes_are_ended_and_others_left_alone():
+    mine, other = sleeper("/runs/mine"), sleeper("/runs/other")
+    try:
+        assert processes.end_marked("/runs/mine", patience_seconds=0.3) == [mine.pid]
+        assert not psutil.pid_exists(mine.pid)
+        assert other.poll() is None
+    finally:
+        mine.kill()
+        other.kill()
+
+
+@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGTERM])
+def test_a_bound_process_dies_with_its_parent(tmp_path, way):
+    code = (
+        "import os, sys, time; from pathlib import Path; from slipway.launch.processes import start_bound\n"
+        "child = start_bound(['sleep', '60'], os.environ, Path('.'), open(os.devnull, 'wb'))\n"
+        "print(child.pid, flush=True); time.sleep(60)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    child = psutil.Process(int(parent.stdout.readline()))
+    time.sleep(0.3)
+    assert child.is_running()
+    parent.send_signal(way)
+    parent.wait()
+    psutil.wait_procs([child], timeout=5)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE

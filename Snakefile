@@ -10,11 +10,15 @@ from snakemake.utils import min_version
 min_version("9.13")
 
 # Rules call `python`: the one that runs Snakemake, unless a rule's conda environment brings its own.
-os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+os.environ["PATH"] = os.pathsep.join(
+    [str(Path(sys.executable).parent), os.environ["PATH"]]
+)
 # Scripts import the package from this clone, whatever environment they run in.
 sys.path.insert(0, str(Path(workflow.basedir) / "workflow"))
 os.environ["PYTHONPATH"] = os.pathsep.join(
-    filter(None, [str(Path(workflow.basedir) / "workflow"), os.environ.get("PYTHONPATH")])
+    filter(
+        None, [str(Path(workflow.basedir) / "workflow"), os.environ.get("PYTHONPATH")]
+    )
 )
 
 
@@ -52,5 +56,7 @@ onerror:
     # A failed run still gets its page.
     for name in CONFIG.runs:
         if not Path(f"results/{name}/report.html").exists():
-            shell('python -P scripts/report.py "$SLIPWAY_CONFIG" {name:q} --partial || true')
+            shell(
+                'python -P scripts/report.py "$SLIPWAY_CONFIG" {name:q} --partial || true'
+            )
     MAIN_LOCK.release()

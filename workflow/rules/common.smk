@@ -20,7 +20,9 @@ def read_config():
         # The main process has checked it, and its copy cannot change under a running job.
         return load_config(Path(os.environ["SLIPWAY_CONFIG"]))
     for path in workflow.configfiles:
-        read_yaml(Path(path))  # finds keys given twice, which Snakemake's reader does not
+        read_yaml(
+            Path(path)
+        )  # finds keys given twice, which Snakemake's reader does not
     checked = plan(config, RESULTS.root)
     copy = RESULTS.own / f"config-{fingerprint(config)[:16]}.yaml"
     # JSON is YAML; the scripts read this file, so that what ran is what was checked
@@ -68,7 +70,9 @@ def settings_of_model(name):
 
 def evaluated_data(wildcards):
     """Return the manifests of the data sets that a run is evaluated on."""
-    names = {CONFIG.evaluation[name].data for name in CONFIG.runs[wildcards.run].evaluation}
+    names = {
+        CONFIG.evaluation[name].data for name in CONFIG.runs[wildcards.run].evaluation
+    }
     return [RESULTS.data(name) / "manifest.json" for name in sorted(names)]
 
 
@@ -77,14 +81,20 @@ def evaluated_model(wildcards):
     if wildcards.which == "final":
         return RESULTS.trained_model(wildcards.run) / "manifest.json"
     model = CONFIG.runs[wildcards.run].model
-    return [] if CONFIG.models[model].demo is None else RESULTS.hf_model(model) / "manifest.json"
+    return (
+        []
+        if CONFIG.models[model].demo is None
+        else RESULTS.hf_model(model) / "manifest.json"
+    )
 
 
 def evaluation_settings(wildcards):
     """Return the settings of a run's evaluations, and of a base model that is no input."""
     run = CONFIG.runs[wildcards.run]
     settings = {
-        "evaluations": {name: CONFIG.evaluation[name].model_dump() for name in run.evaluation},
+        "evaluations": {
+            name: CONFIG.evaluation[name].model_dump() for name in run.evaluation
+        },
         "max_response_length": run.grpo.max_response_length,
         "device": run.device,
     }
@@ -96,8 +106,10 @@ def evaluation_settings(wildcards):
 def run_input(wildcards, folder):
     """Return the manifest of the data or model that a run uses."""
     run = CONFIG.runs[wildcards.run]
-    return RESULTS.data(run.data) / "manifest.json" if folder == "data" else (
-        RESULTS.megatron_model(run.model) / "manifest.json"
+    return (
+        RESULTS.data(run.data) / "manifest.json"
+        if folder == "data"
+        else (RESULTS.megatron_model(run.model) / "manifest.json")
     )
 
 

@@ -1,8 +1,6 @@
 # Expects: a `data` entry of the config. Produces: train, held-out and warm-up problems as parquet, with the reward
 # tried on them. Runs on: one CPU.
 rule prepare_data:
-    message:
-        "prepare_data {wildcards.data}: generate, filter, split, and try the reward"
     output:
         "results/data/{data}/manifest.json",
     log:
@@ -17,5 +15,7 @@ rule prepare_data:
         runtime=60,
     params:
         settings=lambda wildcards: CONFIG.data[wildcards.data].model_dump(),
+    message:
+        "prepare_data {wildcards.data}: generate, filter, split, and try the reward"
     shell:
         'python -P scripts/prepare_data.py "$SLIPWAY_CONFIG" {wildcards.data:q} --log {log:q}'

@@ -1,8 +1,6 @@
 # Expects: the base or the trained model, and held-out problems. Produces: accuracy with its interval, and every answer.
 # Runs on: the run's device.
 rule evaluate:
-    message:
-        "evaluate {wildcards.run} ({wildcards.which}): generate and score answers to held-out problems"
     input:
         model=evaluated_model,
         data=evaluated_data,
@@ -20,5 +18,7 @@ rule evaluate:
         runtime=240,
     params:
         settings=evaluation_settings,
+    message:
+        "evaluate {wildcards.run} ({wildcards.which}): generate and score answers to held-out problems"
     shell:
         'python -P scripts/evaluate.py "$SLIPWAY_CONFIG" {wildcards.run:q} {wildcards.which:q} --log {log:q}'

@@ -4,10 +4,9 @@
 # Expects: the warm-up problems of the recipe's data set. Produces: the demo's small model, warm-started, in Hugging
 # Face format. Runs on: two CPUs.
 rule make_demo_model:
-    message:
-        "make_demo_model {wildcards.model}: build the model and warm-start it by supervised training"
     input:
-        lambda wildcards: RESULTS.data(CONFIG.models[wildcards.model].demo.data) / "manifest.json",
+        lambda wildcards: RESULTS.data(CONFIG.models[wildcards.model].demo.data)
+        / "manifest.json",
     output:
         "results/models/{model}/hf/manifest.json",
     log:
@@ -22,6 +21,8 @@ rule make_demo_model:
         runtime=60,
     params:
         settings=model_settings,
+    message:
+        "make_demo_model {wildcards.model}: build the model and warm-start it by supervised training"
     shell:
         'python -P scripts/make_demo_model.py "$SLIPWAY_CONFIG" {wildcards.model:q} --log {log:q}'
 
@@ -29,8 +30,6 @@ rule make_demo_model:
 # Expects: a Hugging Face checkpoint. Produces: the same weights as a Megatron torch_dist checkpoint, compared tensor by
 # tensor. Runs on: CPUs; memory does not grow with the model.
 rule convert_megatron:
-    message:
-        "convert_megatron {wildcards.model}: Hugging Face to Megatron, and compare every tensor"
     input:
         model_source,
     output:
@@ -47,14 +46,14 @@ rule convert_megatron:
         runtime=240,
     params:
         settings=model_settings,
+    message:
+        "convert_megatron {wildcards.model}: Hugging Face to Megatron, and compare every tensor"
     shell:
         'python -P scripts/convert_megatron.py "$SLIPWAY_CONFIG" {wildcards.model:q} --log {log:q}'
 
 
 # Expects: a finished training. Produces: its last checkpoint in Hugging Face format. Runs on: CPUs.
 rule export_hf:
-    message:
-        "export_hf {wildcards.run}: trained Megatron weights to Hugging Face"
     input:
         "results/{run}/train/manifest.json",
     output:
@@ -69,5 +68,7 @@ rule export_hf:
     resources:
         mem_mb=8000,
         runtime=240,
+    message:
+        "export_hf {wildcards.run}: trained Megatron weights to Hugging Face"
     shell:
         'python -P scripts/export_hf.py "$SLIPWAY_CONFIG" {wildcards.run:q} --log {log:q}'

@@ -1,8 +1,6 @@
 # Expects: the resolved verl config (written by the main process), prepared data, converted model. Produces: findings;
 # preflight.json only when none of them is an error. Runs on: one CPU.
 rule preflight:
-    message:
-        "preflight {wildcards.run}: verl's own validation, layout, batches, lengths, tokenizer, reward"
     input:
         verl="results/{run}/verl.yaml",
         data=run_data,
@@ -20,5 +18,7 @@ rule preflight:
     resources:
         mem_mb=4000,
         runtime=30,
+    message:
+        "preflight {wildcards.run}: verl's own validation, layout, batches, lengths, tokenizer, reward"
     shell:
         'python -P scripts/preflight.py "$SLIPWAY_CONFIG" {wildcards.run:q} --log {log:q}'

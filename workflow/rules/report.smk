@@ -3,8 +3,6 @@
 
 # Expects: training, both evaluations, preflight. Produces: one offline page, metrics.json, summary.md. Runs on: one CPU.
 rule report:
-    message:
-        "report {wildcards.run}: results/{wildcards.run}/report.html"
     input:
         train="results/{run}/train/manifest.json",
         model="results/{run}/model/manifest.json",
@@ -28,18 +26,22 @@ rule report:
     resources:
         mem_mb=2000,
         runtime=30,
+    message:
+        "report {wildcards.run}: results/{wildcards.run}/report.html"
     shell:
         'python -P scripts/report.py "$SLIPWAY_CONFIG" {wildcards.run:q} --log {log:q}'
 
 
 # Expects: every run's report. Produces: all runs side by side. Runs on: one CPU.
 rule compare:
-    message:
-        "compare: results/compare.html"
     input:
         expand("results/{run}/report.html", run=CONFIG.runs),
     output:
-        report("results/compare.html", caption="../report/compare.rst", category="Comparison"),
+        report(
+            "results/compare.html",
+            caption="../report/compare.rst",
+            category="Comparison",
+        ),
     log:
         "results/compare.log",
     benchmark:
@@ -50,5 +52,7 @@ rule compare:
     resources:
         mem_mb=2000,
         runtime=30,
+    message:
+        "compare: results/compare.html"
     shell:
         'python -P scripts/compare.py "$SLIPWAY_CONFIG" --log {log:q}'

@@ -5,8 +5,6 @@ localrules:
 
 
 rule train:
-    message:
-        "train {wildcards.run}: GRPO by verl and Megatron-core"
     input:
         preflight="results/{run}/preflight.json",
         verl="results/{run}/verl.yaml",
@@ -25,5 +23,7 @@ rule train:
         mem_mb=10000,
         runtime=lambda wildcards: CONFIG.runs[wildcards.run].runtime_minutes,
         training=1,
+    message:
+        "train {wildcards.run}: GRPO by verl and Megatron-core"
     shell:
         'python -P scripts/train.py "$SLIPWAY_CONFIG" {wildcards.run:q} --log {log:q}'

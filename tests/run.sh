@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# What `make test` runs after `make check`: the tests under tests/pipeline, with a list of what had to be left out.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+left_out=()
+deselect=()
+if ! command -v chromium >/dev/null; then
+  left_out+=("browser tests: no chromium here (apt-get install chromium)")
+  deselect+=(-m "not browser")
+fi
+if [ ${#left_out[@]} -gt 0 ] && [ -n "${CI:-}" ]; then
+  printf 'missing in CI: %s\n' "${left_out[@]}" >&2
+  exit 1
+fi
+python -m pytest --durations=15 "${deselect[@]}" tests/pipeline
+if [ ${#left_out[@]} -gt 0 ]; then
+  printf 'left out: %s\n' "${left_out[@]}"
+fi

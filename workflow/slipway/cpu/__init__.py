@@ -14,7 +14,12 @@ orchestration and mathematics, not NCCL, Transformer Engine, vLLM, speed or memo
 | `platform` | verl's platform "cpu" |
 | `megatron` | attention and norms that replace Transformer Engine's |
 | `optimizer_state` | torch's AdamW inside Megatron's distributed optimizer, saved and loaded without loss |
-| `agent_loop`, `sampling`, `generation`, `server`, `rollout` | the rollout: seeds, token choice, batches, weights, verl's interface |
+| `bfloat16` | matrix products on processors without bfloat16 |
+| `agent_loop` | a seed for each sample |
+| `sampling` | choosing a token from logits and a seed |
+| `generation` | batched generation, where a result depends on its own request alone |
+| `server` | the rollout's process: queue and weights |
+| `rollout` | verl's rollout interface |
 """
 
 import os

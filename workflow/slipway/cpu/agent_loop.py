@@ -19,7 +19,6 @@ class SeededSingleTurnAgentLoop(SingleTurnAgentLoop):
 
     async def run(self, sampling_params: dict[str, Any], priority: int = 0, **kwargs: Any) -> AgentLoopOutput:
         """Generate one sample of one prompt."""
-        seed = digest(
-            self.rollout_config.seed, *(kwargs.get(key) for key in ("global_steps", "index", "session_id"))
-        )
-        return await super().run({**sampling_params, "seed": seed}, priority=priority, **kwargs)
+        seed = digest(self.rollout_config.seed, *(kwargs.get(key) for key in ("global_steps", "index", "session_id")))
+        output: AgentLoopOutput = await super().run({**sampling_params, "seed": seed}, priority=priority, **kwargs)
+        return output

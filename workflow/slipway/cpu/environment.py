@@ -11,8 +11,9 @@ Scalar = bool | int | float | str
 def environment(gpus_per_node: int = 1, threads: int = 1) -> dict[str, str]:
     """Environment variables of every process of a CPU run; set before Python starts.
 
-    `gpus_per_node` counts training ranks on this machine, as in `overrides`; `threads` is for one training rank; on a small machine one is best, because the trainer, the rollout and
-    the agent loops are separate processes that share the cores.
+    `gpus_per_node` counts training ranks on this machine, as in `overrides`. `threads` is for one process; on a
+    small machine one is best, because trainer, rollout and agent loops are processes that share the cores, and
+    OpenMP's waiting threads take the core from those that work.
     """
     return {
         "VERL_PLATFORM": "cpu",
@@ -58,9 +59,9 @@ def overrides(gpus_per_node: int = 1) -> dict[str, Scalar]:
         "ray_kwargs.ray_init.num_gpus": gpus_per_node,
         "ray_kwargs.ray_init.include_dashboard": False,
         "ray_kwargs.ray_init.object_store_memory": 300_000_000,
+        # The reference model's config refers to the actor's.
         **{
-            f"actor_rollout_ref.{role}.megatron.override_transformer_config.{key}": value
-            for role in ("actor",)
+            f"actor_rollout_ref.actor.megatron.override_transformer_config.{key}": value
             for key, value in _TRANSFORMER_CONFIG.items()
         },
     }

@@ -66,7 +66,7 @@ class Generator:
         rows: int = 64,
         prefill_rows: int = 8,
     ) -> None:
-        self._model = model.eval()
+        self._model = model.train(False)
         self._end = frozenset(end_of_sequence)
         self._pad = pad
         self.rows = rows

@@ -17,6 +17,8 @@ from megatron.core.tensor_parallel.layers import ColumnParallelLinear
 from megatron.core.transformer.dot_product_attention import DotProductAttention
 from megatron.core.transformer.identity_op import IdentityOp
 
+from slipway.cpu.bfloat16 import processor_has_bfloat16
+
 
 class CpuAttention(DotProductAttention):
     """Causal attention through torch's SDPA, for padded batches (sbhd) and packed ones (thd).
@@ -68,7 +70,11 @@ class CpuAttention(DotProductAttention):
         queries_per_group = query.shape[1] // key.shape[1]
         if queries_per_group > 1:
             key, value = (x.repeat_interleave(queries_per_group, dim=1) for x in (key, value))
-        return F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=self.softmax_scale)
+        dtype = query.dtype
+        if dtype is torch.bfloat16 and not processor_has_bfloat16():
+            query, key, value = query.float(), key.float(), value.float()
+        context = F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=self.softmax_scale)
+        return context.to(dtype)
 
 
 def _sequence_starts(packed: Any) -> torch.Tensor:

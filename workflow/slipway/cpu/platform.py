@@ -3,11 +3,12 @@
 import contextlib
 from collections.abc import Iterator
 from types import ModuleType
+from typing import Any
 
 import torch
 from verl.plugin.platform import PlatformBase, PlatformRegistry
 
-from slipway.cpu.torch_cuda import CURRENT_DEVICE, CpuDeviceId
+from slipway.cpu.torch_cuda import CURRENT_DEVICE
 
 
 @PlatformRegistry.register(platform="cpu")
@@ -25,7 +26,8 @@ class CpuPlatform(PlatformBase):
     def is_available(self) -> bool:  # noqa: D102
         return True
 
-    def current_device(self) -> CpuDeviceId:  # noqa: D102
+    def current_device(self) -> Any:
+        """Return what serves as a device and, formatted, as an index; see `CpuDeviceId`."""
         return CURRENT_DEVICE
 
     def device_count(self) -> int:  # noqa: D102

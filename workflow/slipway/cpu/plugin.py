@@ -21,10 +21,11 @@ def install() -> None:
     _refuse_visible_gpu()
     _installed = True  # before the imports below, which may come back here
 
-    from slipway.cpu import distributed, torch_cuda
+    from slipway.cpu import bfloat16, distributed, torch_cuda
 
     torch_cuda.install()
     distributed.install()
+    bfloat16.install()
     importlib.import_module("slipway.cpu.platform")  # registers itself
     os.environ.setdefault("VERL_ENGINE_DEVICE", "cuda")
     _patch_when_imported()

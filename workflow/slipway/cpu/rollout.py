@@ -1,6 +1,7 @@
 """The transformers rollout behind verl's rollout interface: the replica, and the trainer's end of weight updates."""
 
 import os
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import ray
@@ -26,9 +27,7 @@ class TransformersReplica(RolloutReplica):
         """Start the server actor and wait until its model is built."""
         if self.is_reward_model or self.is_teacher_model:
             raise SlipwayError("the CPU backend has no rollout for reward or teacher models")
-        node_id = await self.workers[0].__ray_call__.remote(
-            lambda _worker: ray.get_runtime_context().get_node_id()
-        )
+        node_id = await self.workers[0].__ray_call__.remote(lambda _worker: ray.get_runtime_context().get_node_id())
         server = (
             ray.remote(TransformersServer)
             .options(
@@ -74,7 +73,8 @@ class WeightSender(BaseRollout):
         part: list[tuple[str, torch.Tensor]] = []
         size = 0
         # Every rank has to draw every weight: drawing one gathers it from the other ranks.
-        async for name, weight in ensure_async_iterator(weights):
+        draw: Callable[..., AsyncIterator[tuple[str, torch.Tensor]]] = ensure_async_iterator
+        async for name, weight in draw(weights):
             if not self._sends:
                 continue
             part.append((name, weight.detach().clone()))  # the next weight may reuse its memory

@@ -25,9 +25,7 @@ class SamplingParams:
     ignore_eos: bool = False
 
     @classmethod
-    def from_request(
-        cls, request: Mapping[str, Any], *, max_tokens: int, ignore_eos: bool = False
-    ) -> "SamplingParams":
+    def from_request(cls, request: Mapping[str, Any], *, max_tokens: int, ignore_eos: bool = False) -> "SamplingParams":
         """Read verl's dictionary; refuse what would change the result and is not implemented."""
         given = {key: value for key, value in request.items() if value is not None}
         given.pop("max_tokens", None)
@@ -37,9 +35,7 @@ class SamplingParams:
         known = cls.__dataclass_fields__.keys()
         unknown = given.keys() - known
         if unknown:
-            raise SlipwayError(
-                f"the transformers rollout does not know the sampling parameters {sorted(unknown)}"
-            )
+            raise SlipwayError(f"the transformers rollout does not know the sampling parameters {sorted(unknown)}")
         given.setdefault("ignore_eos", ignore_eos)
         return cls(max_tokens=max_tokens, **given)
 

@@ -5,7 +5,7 @@ import copy
 import logging
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ray
@@ -22,7 +22,7 @@ from slipway.errors import SlipwayError
 
 logger = logging.getLogger(__name__)
 
-COLLECT_SECONDS = 0.02
+COLLECT_SECONDS = 0.2
 """Requests of one step arrive one by one; wait for another one this long before starting a batch."""
 
 
@@ -32,9 +32,7 @@ class WeightLoader:
     def __init__(self, model: PreTrainedModel) -> None:
         # Tied weights are one parameter under the first of their names.
         self._parameters = dict(model.named_parameters())
-        self._tied = {
-            name for name, _ in model.named_parameters(remove_duplicate=False)
-        } - self._parameters.keys()
+        self._tied = {name for name, _ in model.named_parameters(remove_duplicate=False)} - self._parameters.keys()
         self._received: set[str] = set()
 
     @torch.no_grad()
@@ -198,7 +196,8 @@ class TransformersServer:
 
     async def node_ip(self) -> str:
         """Address of the node; also tells that the model has been built."""
-        return str(ray.util.get_node_ip_address())
+        node_ip: Callable[[], str] = ray.util.get_node_ip_address
+        return node_ip()
 
     # There is no device memory to give back and no profiler to drive:
 
@@ -229,9 +228,8 @@ def _empty_model(model_config: HFModelConfig, dtype: str) -> PreTrainedModel:
     hf_config = copy.deepcopy(model_config.hf_config)
     # verl's HFModelConfig asks for flash_attention_2, which needs CUDA.
     hf_config._attn_implementation = "sdpa"
-    return AutoModelForCausalLM.from_config(
-        hf_config, dtype=getattr(torch, dtype), attn_implementation="sdpa"
-    )
+    build: Callable[..., PreTrainedModel] = AutoModelForCausalLM.from_config
+    return build(hf_config, dtype=getattr(torch, dtype), attn_implementation="sdpa")
 
 
 def _end_of_sequence(model_config: HFModelConfig) -> list[int]:

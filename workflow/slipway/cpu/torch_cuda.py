@@ -263,9 +263,7 @@ def _redirect_moves() -> None:
 def _name_tensor_types_for_megatron() -> None:
     """Megatron's optimizer sorts parameters by `param.type()` and knows `torch.cuda.*Tensor` only."""
     original = torch.Tensor.type
-    sorted_types = {
-        f"torch.{name}": f"torch.cuda.{name}" for name in ("FloatTensor", "HalfTensor", "BFloat16Tensor")
-    }
+    sorted_types = {f"torch.{name}": f"torch.cuda.{name}" for name in ("FloatTensor", "HalfTensor", "BFloat16Tensor")}
 
     @functools.wraps(original)
     def type_(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:

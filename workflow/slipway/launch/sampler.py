@@ -19,7 +19,7 @@ class OrderedReplayBuffer(ReplayBuffer):
     arguments of verl's `ReplayBuffer`.
     """
 
-    def __init__(self, *, sampler_kwargs: Any = None, poll_interval: float = 0.1, **kwargs: Any) -> None:
+    def __init__(self, *, sampler_kwargs: Any = None, poll_interval: float = 0.2, **kwargs: Any) -> None:
         options = dict(sampler_kwargs or {})
         options.setdefault("poll_interval", poll_interval)
         super().__init__(sampler_kwargs=sampler_kwargs, **kwargs, **options)

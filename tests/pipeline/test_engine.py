@@ -1,0 +1,190 @@
+"""verl's Megatron engine on the CPU backend: parallel layouts agree, and a checkpoint continues bit by bit."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from slipway.cpu.environment import environment
+
+pytestmark = pytest.mark.verl
+
+RANK = Path(__file__).with_name("engine_rank.py")
+SECONDS = 150
+
+
+def cpu_environment(ranks: int = 1) -> dict[str, str]:
+    # Against the order in which tests are started: the workflow folder is where this package was found.
+    import slipway
+
+    root = str(Path(slipway.__file__).parents[1])
+    return os.environ | environment(ranks) | {"PYTHONPATH": root, "HF_HUB_OFFLINE": "1"}
+
+
+@dataclass
+class Result:
+    losses: list[list[float]]
+    grad_norms: list[float]
+    weights: dict
+
+
+def run_engine(model: Path, folder: Path, name: str, *options: object, tp: int = 1, pp: int = 1) -> Result:
+    import torch
+
+    out = folder / f"{name}.json"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ranks = tp * pp
+    command = [sys.executable, RANK, model, "--tp", tp, "--pp", pp, "--out", out, *options]
+    processes = []
+    for rank in range(ranks):
+        variables = {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(ranks),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+        }
+        log = (folder / f"{name}.{rank}.log").open("w")
+        processes.append(
+            subprocess.Popen(
+                list(map(str, command)),
+                env=cpu_environment(ranks) | variables,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        )
+    try:
+        codes = [process.wait(SECONDS) for process in processes]
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    logs = "\n".join((folder / f"{name}.{rank}.log").read_text()[-3000:] for rank in range(ranks))
+    assert codes == [0] * ranks, logs
+    return Result(**json.loads(out.read_text()), weights=torch.load(out.with_suffix(".pt")))
+
+
+def differences(a: dict, b: dict) -> dict[str, float]:
+    import torch
+
+    assert a.keys() == b.keys()
+    return {key: (a[key].float() - b[key].float()).abs().max().item() for key in a if not torch.equal(a[key], b[key])}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    from tiny_model import make_model
+
+    return make_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def unbroken(model, tmp_path_factory):
+    """Five steps in one process, a checkpoint after three; also writes the first weights as Megatron's."""
+    folder = tmp_path_factory.mktemp("unbroken")
+    result = run_engine(
+        model,
+        folder,
+        "run",
+        *("--convert", folder / "converted", "--train", 3, "--save", folder / "checkpoint", "--train-after", 2),
+    )
+    return folder, result
+
+
+def test_first_weights_are_the_hugging_face_ones(model, unbroken):
+    import torch
+    from safetensors.torch import load_file
+
+    expected = {name: weight.to(torch.bfloat16) for name, weight in load_file(model / "model.safetensors").items()}
+    assert differences(expected, unbroken[1].weights["start"]) == {}
+
+
+@pytest.mark.parametrize(("tp", "pp"), [(2, 1), (1, 2)], ids=["tensor and sequence parallel", "pipeline parallel"])
+def test_parallel_layouts_train_alike(model, unbroken, tmp_path, tp, pp):
+    parallel = run_engine(model, tmp_path, "run", "--train", 3, tp=tp, pp=pp)
+    # bfloat16 keeps 8 bits, and tensor parallelism rounds a sum at other places. Pipeline parallelism changes
+    # nothing but the order in which the gradient's norm is summed, and through clipping the weights.
+    losses, norms = (2**-8, 2**-6) if tp > 1 else (1e-4, 1e-4)
+    for step, expected in enumerate(unbroken[1].losses[:3]):
+        assert parallel.losses[step] == pytest.approx(expected, rel=losses)
+    assert parallel.grad_norms == pytest.approx(unbroken[1].grad_norms[:3], rel=norms)
+
+
+def test_resume_is_bitwise_equal(model, unbroken, tmp_path):
+    """Loads into a fresh process: an engine that has trained already has the Adam state which loading must make."""
+    folder, expected = unbroken
+    resumed = run_engine(model, tmp_path, "run", "--load", folder / "checkpoint", "--train-after", 2)
+    assert resumed.losses == expected.losses[3:]
+    assert differences(resumed.weights["end"], expected.weights["end"]) == {}
+
+
+def test_resume_test_sees_a_restarted_adam_step(model, unbroken, tmp_path):
+    folder, expected = unbroken
+    resumed = run_engine(
+        model,
+        tmp_path,
+        "run",
+        *("--load", folder / "checkpoint", "--forget-adam-step", "--train-after", 2),
+    )
+    assert differences(resumed.weights["end"], expected.weights["end"])
+
+
+def test_training_from_a_converted_checkpoint(model, unbroken, tmp_path):
+    """`use_dist_checkpointing`: the same weights in, and the model saved as torch_dist."""
+    folder, expected = unbroken
+    checkpoint = tmp_path / "checkpoint"
+    result = run_engine(
+        model,
+        tmp_path,
+        "run",
+        *("--converted", folder / "converted", "--train", 1, "--save", checkpoint),
+    )
+    assert differences(result.weights["start"], expected.weights["start"]) == {}
+    assert result.losses == expected.losses[:1]
+    assert (checkpoint / "model" / "dist_ckpt" / ".metadata").is_file()
+
+
+PRETEND_GPU = """
+import torch
+torch.cuda.is_available = lambda: True
+torch.cuda.device_count = lambda: 2
+import verl
+"""
+
+
+def run_python(code: str, **variables: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env=cpu_environment() | variables,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+
+
+def test_refuses_where_a_gpu_is_visible():
+    run = run_python(PRETEND_GPU)
+    assert run.returncode != 0
+    assert "torch sees 2 CUDA device(s)" in run.stderr
+    assert "CUDA_VISIBLE_DEVICES" in run.stderr
+
+
+def test_leaves_other_platforms_alone():
+    check = "import torch; before = torch.zeros; import verl, slipway.cpu; print(torch.zeros is before)"
+    run = run_python(check, VERL_PLATFORM="nvidia")
+    assert run.stdout.split() == ["True"], run.stderr
+
+
+def test_environment_needs_neither_torch_nor_verl():
+    check = "import slipway.cpu.environment, sys; print({'torch', 'verl', 'ray'} & set(sys.modules))"
+    run = run_python(check)
+    assert run.stdout.strip() == "set()", run.stderr

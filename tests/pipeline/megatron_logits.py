@@ -1,10 +1,12 @@
-"""Loads converted checkpoints into real Megatron models and saves their logits; run by test_convert.py, two ranks.
+"""Loads converted checkpoints into real Megatron models on two ranks, and saves their logits; test_convert.py runs it.
 
 Nothing here comes from `slipway.convert` or `slipway.models`: this is the independent side of the comparison.
-Arguments: a JSON file with {"folder": results, "layouts": [[tp, pp], ...], "models": {name: {hf, checkpoint}}}.
+Argument: a JSON file with {"folder": for results, "layouts": [[tp, pp], ...], "tokens": [[id, ...], ...],
+"models": {name: {"hf": folder, "checkpoint": folder}}}.
 """
 
 import json
+import multiprocessing
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -16,10 +18,12 @@ from megatron.core import dist_checkpointing, parallel_state
 from megatron.core.dist_checkpointing.validation import StrictHandling
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
-from megatron.core.tensor_parallel.random import get_cuda_rng_tracker
 from megatron.core.transformer import TransformerConfig
 
+from slipway.cpu import torch_cuda
 from slipway.cpu.megatron import cpu_layer_spec
+
+RANKS = 2
 
 
 def build(hf: dict, tensor: int, pipeline: int) -> GPTModel:
@@ -75,27 +79,39 @@ def logits(model: GPTModel, tokens: torch.Tensor) -> torch.Tensor:
     return output
 
 
-def main() -> None:
-    job = json.loads(Path(sys.argv[1]).read_text())
+def run_rank(rank: int, job: dict) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    dist.init_process_group(
+        "gloo", init_method=f"file://{job['folder']}/store", rank=rank, world_size=RANKS, timeout=timedelta(seconds=60)
+    )
     for tensor, pipeline in job["layouts"]:
         parallel_state.initialize_model_parallel(tensor, pipeline, create_gloo_process_groups=False)
-        get_cuda_rng_tracker().reset()
         for name, model in job["models"].items():
             hf = json.loads((Path(model["hf"]) / "config.json").read_text())
             megatron = build(hf, tensor, pipeline)
-            # as verl.utils.model.load_mcore_dist_weights does, but strict in both directions
+            # as verl.utils.model.load_mcore_dist_weights does, but with a clear error about keys that are not there
             dist_checkpointing.load(
-                megatron.sharded_state_dict(), model["checkpoint"], strict=StrictHandling[model["strict"]]
+                megatron.sharded_state_dict(), model["checkpoint"], strict=StrictHandling.RAISE_UNEXPECTED
             )
-            tokens = torch.tensor(job["tokens"])
-            result = logits(megatron, tokens)
+            result = logits(megatron, torch.tensor(job["tokens"]))
             if megatron.post_process and parallel_state.get_tensor_model_parallel_rank() == 0:
-                torch.save(result, Path(job["folder"]) / f"{name}-tp{tensor}-pp{pipeline}.pt")
+                torch.save(result, Path(job["folder"]) / f"{name}-{tensor}-{pipeline}.pt")
             dist.barrier()
         parallel_state.destroy_model_parallel()
     dist.destroy_process_group()
+
+
+def main() -> None:
+    job = json.loads(Path(sys.argv[1]).read_text())
+    torch_cuda.install()
+    # Importing Megatron takes seconds of CPU: once for all ranks.
+    fork = multiprocessing.get_context("fork")
+    ranks = [fork.Process(target=run_rank, args=(rank, job)) for rank in range(RANKS)]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join()
+    sys.exit(max(abs(process.exitcode or 0) for process in ranks))
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ from pathlib import Path
 from slipway.cli import run, start_logging
 from slipway.config.load import load_config
 from slipway.config.paths import ResultPaths
-from slipway.config.schema import Model, Run
 from slipway.evaluate.stage import EvaluationTask, evaluate_model
+from slipway.models.source import local_folder
 
 
 def main() -> None:
@@ -32,22 +32,18 @@ def main() -> None:
         )
         for name in settings.evaluation
     ]
+    # a trained model was exported by rule export_hf; a base model is made, the user's own, or the hub's
+    if arguments.checkpoint == "final":
+        model = paths.trained_model(arguments.run)
+    else:
+        model = local_folder(config.models[settings.model], settings.model, paths)
     evaluate_model(
         arguments.checkpoint,
-        model_folder(paths, arguments, settings, config.models[settings.model]),
+        model,
         tasks,
         paths.evaluation_result(arguments.run, arguments.checkpoint),
         paths.evaluation(arguments.run, arguments.checkpoint),
     )
-
-
-def model_folder(paths: ResultPaths, arguments: argparse.Namespace, settings: Run, model: Model) -> Path:
-    """Return the folder of the model to evaluate: the trained one, the user's own, or one Slipway made."""
-    if arguments.checkpoint == "final":
-        return paths.trained_model(arguments.run)
-    if model.path is not None and Path(model.path).is_dir():
-        return Path(model.path)
-    return paths.hf_model(settings.model)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from slipway.config.paths import ResultPaths
 from slipway.config.schema import Config
 from slipway.errors import SlipwayError
 from slipway.report.settings_view import RunSettings
-from slipway.report.stage import write_partial_report, write_report
+from slipway.report.stage import say_verdict, write_partial_report, write_report
 
 
 def main() -> None:
@@ -17,14 +17,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("config", type=Path, help="the YAML config")
     parser.add_argument("run", help="name under `runs`")
+    parser.add_argument("--verdict", action="store_true", help="only say what came out, from metrics.json")
     parser.add_argument("--partial", action="store_true", help="report.partial.html, of a run that failed")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all results")
     parser.add_argument("--log", type=Path, help="file that keeps the log")
     arguments = parser.parse_args()
     start_logging(arguments.log)
+    paths = ResultPaths(arguments.results)
+    if arguments.verdict:
+        say_verdict(paths, arguments.run)
+        return
     settings = settings_of(load_config(arguments.config), arguments.run)
     write = write_partial_report if arguments.partial else write_report
-    write(ResultPaths(arguments.results), settings)
+    write(paths, settings)
 
 
 def settings_of(config: Config, name: str) -> RunSettings:

@@ -64,7 +64,7 @@ class HuggingFaceWriter:
         assert tuple(tensor.shape) == stored.shape and tensor.dtype == DTYPES[stored.dtype], name
         handle = self._files[stored.file]
         handle.seek(stored.begin)
-        handle.write(as_bytes(tensor).numpy())
+        handle.write(as_bytes(tensor).numpy().data)
         self.written.add(name)
 
     def close(self) -> None:

@@ -1,5 +1,6 @@
 """Where a model's files are, and what tells two models apart without reading them whole."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ SAMPLE_BYTES = 64 * 1024
 def local_folder(model: Model, name: str, paths: ResultPaths) -> Path:
     """Return the folder with the Hugging Face files of `models.<name>`; a hub model is fetched first.
 
-    Hub models go to Hugging Face's own cache (`HF_HOME`). Raises `SlipwayError` when the folder does not exist
-    or the hub does not give the model.
+    Hub models go to Hugging Face's own cache (`HF_HOME`), and `results/models/<name>/hf` becomes a link to it, since
+    the config of verl that names the folder is written before anything is fetched. Raises `SlipwayError` when the
+    folder does not exist or the hub does not give the model.
     """
     if model.path is None:
         return paths.hf_model(name)
@@ -37,7 +39,7 @@ def local_folder(model: Model, name: str, paths: ResultPaths) -> Path:
         return folder
     if model.path.count("/") != 1 or model.path.startswith((".", "/", "~")):
         raise SlipwayError(f"models.{name}.path: {model.path!r} is no folder, and not a hub name (owner/model)")
-    return _fetch(model.path, model.revision, f"models.{name}.path")
+    return _link(paths.hf_model(name), _fetch(model.path, model.revision, f"models.{name}.path"))
 
 
 def source_fingerprint(folder: Path) -> dict[str, Any]:
@@ -50,6 +52,15 @@ def source_fingerprint(folder: Path) -> dict[str, Any]:
         "files": {name: hash_file(folder / name) for name in small},
         "weights": {name: _sample(folder / name) for name in weight_files(folder)},
     }
+
+
+def _link(link: Path, folder: Path) -> Path:
+    """Make `link` point to `folder`; return `link`."""
+    link.parent.mkdir(parents=True, exist_ok=True)
+    draft = link.with_name(f".{link.name}.{os.getpid()}")
+    draft.symlink_to(folder.absolute())
+    draft.replace(link)
+    return link
 
 
 def _sample(path: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from slipway.report.comparison import Comparison, check_pair, compare
 from slipway.report.logs import last_errors
 from slipway.report.page import Page, render_page
 from slipway.report.provenance_view import StageRecord, record_stage
-from slipway.report.reading import Evaluated, read_evaluated, read_steps, read_training
+from slipway.report.reading import Evaluated, read_evaluated, read_json, read_steps, read_training
 from slipway.report.samples_view import choose_samples
 from slipway.report.settings_view import RunSettings, settings_tables
 
@@ -53,6 +53,13 @@ def write_report(paths: ResultPaths, settings: RunSettings) -> None:
         (folder / "report.partial.html").unlink(missing_ok=True)
     logger.info("%s", summaries.one_line(metrics))
     logger.info("report: %s", folder / "report.html")
+
+
+def say_verdict(paths: ResultPaths, run: str) -> None:
+    """Say again what came out of a run whose report is written."""
+    folder = paths.run(run)
+    figures = read_json(folder / "metrics.json", needed=("base_accuracy", "final_accuracy"))
+    logger.info("%s; report: %s", summaries.one_line(figures), folder / "report.html")
 
 
 def write_partial_report(paths: ResultPaths, settings: RunSettings) -> None:

@@ -40,6 +40,11 @@ class DemoModel(Settings):
     steps: Positive = Field(600, description="optimizer steps of the supervised warm start")
     batch_size: Positive = Field(64, description="problems per optimizer step of the warm start")
     learning_rate: Annotated[Real, Field(gt=0, le=1)] = Field(1e-3, description="peak of the warm start")
+    tagged_share: Annotated[Real, Field(ge=0, le=1)] = Field(
+        1.0,
+        description="share of warm-up answers shown in <answer> tags; the others are shown as a sentence, which "
+        "scores nothing: a habit for GRPO to unlearn",
+    )
     seed: NotNegative = Field(0, description="seed of initial weights and of the order of problems")
 
 

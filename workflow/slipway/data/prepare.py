@@ -99,8 +99,7 @@ def prepare_data(settings: Data, folder: Path) -> Manifest:
         facts = {
             "problems": sizes,
             "rejected": dict(sorted(Counter(item.reason for item in rejected).items())),
-            "overlap_checked": check_splits({name: [_question(row) for row in rows] for name, rows in written.items()}),
-            "overlap": 0,
+            "overlap": check_splits({name: [_question(row) for row in rows] for name, rows in written.items()}),
             "reward_self_test": check_rewards(written["heldout"], score),
         }
         return product.publish([*paths, folder / "rejected.jsonl"], facts)

@@ -27,7 +27,7 @@ def split(problems: Sequence[Problem], sizes: Mapping[str, int], seed: int) -> d
 
 
 def check_splits(questions: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Check that no question is twice in one split or in two splits; return the number compared for each pair.
+    """Check that no question is twice in one split or in two splits; return the number shared by each pair: all 0.
 
     `questions` maps each split to the text of its questions, as read back from the files. White space and letter
     case are not told apart. Raises `SlipwayError` that names the splits and one shared question.
@@ -37,7 +37,7 @@ def check_splits(questions: Mapping[str, Sequence[str]]) -> dict[str, int]:
         if len(set(texts)) != len(texts):
             twice = next(text for text in texts if texts.count(text) > 1)
             raise SlipwayError(f"split {name} holds a question more than once, e.g. {twice!r}")
-    compared = {}
+    found = {}
     for one, other in combinations(normal, 2):
         shared = set(normal[one]) & set(normal[other])
         if shared:
@@ -45,5 +45,5 @@ def check_splits(questions: Mapping[str, Sequence[str]]) -> dict[str, int]:
                 f"splits {one} and {other} share {len(shared)} questions, e.g. {min(shared)!r}: "
                 "held-out accuracy would be worthless"
             )
-        compared[f"{one}/{other}"] = len(normal[one]) + len(normal[other])
-    return compared
+        found[f"{one}/{other}"] = len(shared)
+    return found

@@ -21,6 +21,9 @@ from slipway.models.demo_tokenizer import save_tokenizer, train_tokenizer
 VERSION = 1
 WARMUP_SPLIT = "warmup.parquet"
 SAY_EVERY_SECONDS = 10.0
+# Three times Qwen2's. So small a model learns faster from it, and Adam's steps in GRPO, whose size does not depend
+# on that of the weights, disturb it less.
+INITIALIZER_RANGE = 0.06
 # Label that torch's cross entropy leaves out.
 IGNORED = -100
 
@@ -45,8 +48,9 @@ def make_demo_model(recipe: DemoModel, data_folder: Path, folder: Path) -> None:
         if product.restore():
             return
         rows = pyarrow.parquet.read_table(data_folder / WARMUP_SPLIT).to_pylist()
-        tokenizer = train_tokenizer(row["prompt"][-1]["content"] for row in rows)
-        examples = [_example(tokenizer, row) for row in rows]
+        answers = _demonstrations([row["reward_model"]["ground_truth"] for row in rows], recipe)
+        tokenizer = train_tokenizer([*(row["prompt"][-1]["content"] for row in rows), *answers])
+        examples = [_example(tokenizer, row, answer) for row, answer in zip(rows, answers, strict=True)]
         torch.manual_seed(recipe.seed)
         model = _new_model(recipe, tokenizer)
         loss = _warm_start(model, examples, recipe, tokenizer.pad_token_id)
@@ -81,6 +85,7 @@ def _new_model(recipe: DemoModel, tokenizer: PreTrainedTokenizerFast) -> Qwen2Fo
             num_key_value_heads=recipe.kv_heads,
             max_position_embeddings=DEMO_MAX_POSITIONS,
             tie_word_embeddings=False,
+            initializer_range=INITIALIZER_RANGE,
             bos_token_id=None,
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,
@@ -93,11 +98,23 @@ def _new_model(recipe: DemoModel, tokenizer: PreTrainedTokenizerFast) -> Qwen2Fo
     return model
 
 
-def _example(tokenizer: PreTrainedTokenizerFast, row: dict) -> Example:
+def _demonstrations(answers: list[str], recipe: DemoModel) -> list[str]:
+    """Return how each answer is shown to the model: in the tags that count, or as a sentence, by seeded chance.
+
+    Language models begin GRPO with some chance of answering in the form that is asked for; so does this one.
+    """
+    choose = random.Random(recipe.seed)
+    return [
+        f"<answer>{answer}</answer>" if choose.random() < recipe.tagged_share else f"It is {answer}."
+        for answer in answers
+    ]
+
+
+def _example(tokenizer: PreTrainedTokenizerFast, row: dict, answer: str) -> Example:
     """Return prompt and answer as token ids; the answer ends with the token where generation stops."""
     prompt = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, tokenize=False)
     prompt_ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
-    answer_ids = tokenizer(row["reward_model"]["ground_truth"], add_special_tokens=False)["input_ids"]
+    answer_ids = tokenizer(answer, add_special_tokens=False)["input_ids"]
     if len(prompt_ids) + len(answer_ids) >= DEMO_MAX_POSITIONS:
         raise SlipwayError(
             f"warm-up question {row['extra_info']['question_id']}: {len(prompt_ids)} tokens; a demo model takes at most "

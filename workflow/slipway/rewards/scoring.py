@@ -44,7 +44,7 @@ def score(response: str, entry: str) -> Score:
 
     An entry that is damaged raises `SlipwayError`: a silent 0 would train the model on nothing.
     """
-    problem = _read_entry(entry)
+    problem = read_entry(entry)
     scorer = _dataset(problem["dataset"], json.dumps(problem["parameters"], sort_keys=True))
     answer, tagged = extract_answer(response)
     value = float(scorer.score_answer(answer, problem)) if answer else 0.0
@@ -53,7 +53,8 @@ def score(response: str, entry: str) -> Score:
     return Score(score=value, correct=value == 1.0, answered=bool(answer), tagged=tagged)
 
 
-def _read_entry(entry: str) -> dict[str, Any]:
+def read_entry(entry: str) -> dict[str, Any]:
+    """Return the problem in `entry`; raise `SlipwayError` when it is damaged."""
     try:
         problem = json.loads(entry)
     except (TypeError, json.JSONDecodeError) as error:

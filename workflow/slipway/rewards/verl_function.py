@@ -7,7 +7,7 @@ verl calls it in threads of its reward workers, one call a response, and logs ev
 from typing import Any
 
 from slipway.errors import SlipwayError
-from slipway.rewards.scoring import score
+from slipway.rewards.scoring import read_entry, score
 
 
 def compute_score(
@@ -28,6 +28,11 @@ def compute_score(
     if data_source != f"reasoning_gym/{extra_info.get('dataset')}":
         raise SlipwayError(
             f"row of data_source {data_source!r} says dataset {extra_info.get('dataset')!r}: the two must agree"
+        )
+    answer = read_entry(extra_info["entry"])["answer"]
+    if answer != ground_truth:
+        raise SlipwayError(
+            f"row of data_source {data_source!r}: ground_truth {ground_truth!r}, but the answer of its entry is {answer!r}"
         )
     result = score(solution_str, extra_info["entry"])
     return {

@@ -1,0 +1,163 @@
+"""Data made for real from reasoning-gym: content, splits, refusals."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from slipway.config.schema import Data
+from slipway.data import prepare_data
+from slipway.data.canary import check_rewards
+from slipway.data.prepare import collect, read_rows
+from slipway.data.problems import Problem, open_dataset
+from slipway.data.splits import check_splits, split
+from slipway.errors import SlipwayError
+from slipway.manifest import Manifest
+from slipway.rewards import Score, score
+
+SPLITS = ("train", "heldout", "warmup")
+
+
+def settings(**changes: object) -> Data:
+    # three terms of one digit: 4000 problems, so that 300 draws hold some twice
+    parameters = {"min_terms": 3, "max_terms": 3, "min_digits": 1, "max_digits": 1}
+    values = {"task": "reasoning_gym", "dataset": "chain_sum", "parameters": parameters, "instruction": "Be exact."}
+    return Data(**(values | {"train": 400, "heldout": 128, "warmup": 128} | changes))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Manifest]:
+    folder = tmp_path_factory.mktemp("data")
+    return folder, prepare_data(settings(), folder)
+
+
+def test_rows_are_in_verls_format(made: tuple[Path, Manifest]) -> None:
+    folder, _ = made
+    for name, size in zip(SPLITS, (400, 128, 128), strict=True):
+        rows = read_rows(folder / f"{name}.parquet")
+        assert len(rows) == size
+        for row in rows:
+            entry = json.loads(row["extra_info"]["entry"])
+            assert row["data_source"] == "reasoning_gym/chain_sum"
+            assert row["ability"] == "arithmetic"
+            assert row["prompt"] == [{"role": "user", "content": f"Be exact.\n{entry['question']}"}]
+            assert row["reward_model"] == {"style": "rule", "ground_truth": entry["answer"]}
+            assert row["extra_info"]["split"] == name
+            expression = entry["question"].removesuffix(" =").rpartition(": ")[2]
+            assert eval(expression) == int(entry["answer"])
+            assert score(entry["answer"], row["extra_info"]["entry"]).correct
+
+
+def test_no_question_is_in_two_splits(made: tuple[Path, Manifest]) -> None:
+    folder, manifest = made
+    ids = [row["extra_info"]["question_id"] for name in SPLITS for row in read_rows(folder / f"{name}.parquet")]
+    assert len(ids) == len(set(ids)) == 656
+    assert manifest.facts["overlap"] == {"heldout/warmup": 0, "heldout/train": 0, "warmup/train": 0}
+
+
+def test_duplicates_are_rejected_with_their_reason(made: tuple[Path, Manifest]) -> None:
+    folder, manifest = made
+    rejected = [json.loads(line) for line in (folder / "rejected.jsonl").read_text().splitlines()]
+    assert len(rejected) == manifest.facts["rejected"]["duplicate question"] > 0
+    kept = {row["extra_info"]["question_id"] for name in SPLITS for row in read_rows(folder / f"{name}.parquet")}
+    assert {item["question_id"] for item in rejected} <= kept
+
+
+def test_equal_settings_give_equal_bytes(made: tuple[Path, Manifest], tmp_path: Path) -> None:
+    folder, manifest = made
+    again = prepare_data(settings(), tmp_path)
+    assert again == manifest
+    assert (tmp_path / "manifest.json").read_bytes() == (folder / "manifest.json").read_bytes()
+    other = prepare_data(settings(seed=1), tmp_path)
+    assert other.hash_of("train.parquet") != manifest.hash_of("train.parquet")
+
+
+def test_warmup_is_made_only_when_asked_for(tmp_path: Path) -> None:
+    prepare_data(settings(), tmp_path)
+    manifest = prepare_data(settings(warmup=0), tmp_path)
+    assert not (tmp_path / "warmup.parquet").exists()
+    assert {entry.path for entry in manifest.files} == {"train.parquet", "heldout.parquet", "rejected.jsonl"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dataset": "chain_sums"}, r"dataset.*'chain_sums'.*nearest: chain_sum"),
+        ({"parameters": {"min_term": 2}}, r"parameters\.min_term: .*nearest: min_terms"),
+        ({"parameters": {"min_terms": "two"}}, r"parameters\.min_terms: 'two'"),
+        ({"parameters": {"allow_negation": "yes"}}, r"parameters\.allow_negation: 'yes'"),
+        ({"parameters": {"min_digits": 0, "max_terms": 9}}, r"min_digits: 0: min_digits must be positive"),
+        ({"parameters": {"min_terms": 9, "max_terms": 8}}, r"min_terms: 9.*: max_terms must be >= min_terms"),
+        ({"parameters": {"seed": 3}}, r"parameters\.seed: 3 .*data\.<name>\.seed"),
+        ({"train": 4000}, r"gave only \d+ distinct problems.*need 4256"),
+    ],
+)
+def test_faults_of_the_settings_are_explained(changes: dict, message: str, tmp_path: Path) -> None:
+    with pytest.raises(SlipwayError, match=message):
+        prepare_data(settings(**changes), tmp_path)
+    assert not (tmp_path / "manifest.json").exists()
+
+
+def test_lists_are_taken_for_tuples() -> None:
+    # YAML has no tuples; the config of basic_arithmetic wants lists, that of number_format a list of sizes
+    dataset = open_dataset("simple_equations", {"operators": ["+", "-"]}, seed=0, size=3)
+    assert len(dataset) == 3
+
+
+def problem(index: int, question: str, answer: str = "1") -> Problem:
+    return Problem(index, question, answer, {})
+
+
+def test_unusable_problems_are_left_out() -> None:
+    made = [problem(0, "a"), problem(1, "a"), problem(2, "b", " "), problem(3, " "), problem(4, "c"), problem(5, "d")]
+    good, rejected = collect(iter(made), 2, "some")
+    assert [item.index for item in good] == [0, 4]
+    assert [(item.index, item.reason) for item in rejected] == [
+        (1, "duplicate question"),
+        (2, "empty answer"),
+        (3, "empty question"),
+    ]
+
+
+def test_split_depends_on_the_questions_alone() -> None:
+    problems = [problem(index, f"question {index}") for index in range(50)]
+    sizes = {"heldout": 10, "train": 40}
+    one = split(problems, sizes, seed=0)
+    other = split([dataclasses.replace(item, index=99) for item in reversed(problems)], sizes, seed=0)
+    assert [item.question for item in one["heldout"]] == [item.question for item in other["heldout"]]
+    assert {item.question for item in one["heldout"]} != {item.question for item in split(problems, sizes, 1)["heldout"]}
+
+
+def test_overlap_is_found() -> None:
+    assert check_splits({"train": ["a", "b"], "heldout": ["c"]}) == {"train/heldout": 0}
+    with pytest.raises(SlipwayError, match="train and heldout share 1 questions, e.g. 'what is b"):
+        check_splits({"train": ["a", "What  is b"], "heldout": ["what is b "]})
+    with pytest.raises(SlipwayError, match="train holds a question more than once"):
+        check_splits({"train": ["a", "a"], "heldout": ["c"]})
+
+
+def always(correct: bool) -> Callable[[str, str], Score]:
+    return lambda response, entry: Score(float(correct), correct, True, True)
+
+
+def taken_for_right(response: str, entry: str) -> Score:
+    """Score as correct whatever looks like a number."""
+    right = response.removeprefix("<answer>").removesuffix("</answer>").lstrip("-").isdigit()
+    return Score(float(right), right, True, True)
+
+
+@pytest.mark.parametrize(
+    ("faulty", "message"),
+    [
+        (always(False), "the gold answer .* scored 0.0"),
+        (always(True), "a nonsense answer .* scored 1.0"),
+        (taken_for_right, "does not tell right from wrong"),
+    ],
+)
+def test_a_faulty_reward_is_caught(made: tuple[Path, Manifest], faulty: Callable, message: str) -> None:
+    rows = read_rows(made[0] / "heldout.parquet")
+    with pytest.raises(SlipwayError, match=message):
+        check_rewards(rows, faulty)
+    assert check_rewards(rows, score)["rows"] == 64

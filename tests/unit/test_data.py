@@ -127,7 +127,9 @@ def test_split_depends_on_the_questions_alone() -> None:
     one = split(problems, sizes, seed=0)
     other = split([dataclasses.replace(item, index=99) for item in reversed(problems)], sizes, seed=0)
     assert [item.question for item in one["heldout"]] == [item.question for item in other["heldout"]]
-    assert {item.question for item in one["heldout"]} != {item.question for item in split(problems, sizes, 1)["heldout"]}
+    assert {item.question for item in one["heldout"]} != {
+        item.question for item in split(problems, sizes, 1)["heldout"]
+    }
 
 
 def test_overlap_is_found() -> None:

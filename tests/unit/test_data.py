@@ -134,7 +134,7 @@ def test_split_depends_on_the_questions_alone() -> None:
 
 def test_overlap_is_found() -> None:
     assert check_splits({"train": ["a", "b"], "heldout": ["c"]}) == {"train/heldout": 0}
-    with pytest.raises(SlipwayError, match="train and heldout share 1 questions, e.g. 'what is b"):
+    with pytest.raises(SlipwayError, match=r"train and heldout share 1 questions, e\.g\. 'what is b"):
         check_splits({"train": ["a", "What  is b"], "heldout": ["what is b "]})
     with pytest.raises(SlipwayError, match="train holds a question more than once"):
         check_splits({"train": ["a", "a"], "heldout": ["c"]})

@@ -32,7 +32,8 @@ def compute_score(
     answer = read_entry(extra_info["entry"])["answer"]
     if answer != ground_truth:
         raise SlipwayError(
-            f"row of data_source {data_source!r}: ground_truth {ground_truth!r}, but the answer of its entry is {answer!r}"
+            f"row of data_source {data_source!r}: ground_truth {ground_truth!r}, but the answer of its entry is "
+            f"{answer!r}"
         )
     result = score(solution_str, extra_info["entry"])
     return {

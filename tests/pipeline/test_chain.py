@@ -220,24 +220,21 @@ def test_more_steps_continue_and_survive_the_death_of_snakemake_and_of_the_train
     assert "evaluate" in (planned := clone.planned())
     assert not planned & {"prepare_data", "make_demo_model", "convert_megatron"}
 
-    # Snakemake dies; the training goes on, and the same command follows it
-    first = clone.start()
-    clone.wait_for_step(2, 5)
-    first.send_signal(signal.SIGKILL)
-    first.wait()
-    second = clone.start()
-    clone.wait_for_step(2, 7)
-    assert len(clone.segments()) == 2
-
     # the training dies: the run fails, names the checkpoint that is safe, and leaves nothing behind
+    first = clone.start()
+    clone.wait_for_step(2, 7)
     driver = next(p for p in marked_processes(clone.folder) if "verl.trainer.main_ppo" in " ".join(p.cmdline()))
     driver.kill()
-    assert second.wait(TRAINING_TIMEOUT) != 0
-    said = (clone.folder / "out.txt").read_text()
-    assert "The checkpoint of step 6 is safe" in said
+    assert first.wait(TRAINING_TIMEOUT) != 0
+    assert "The checkpoint of step 6 is safe" in (clone.folder / "out.txt").read_text()
     assert (clone.folder / "results/demo/report.partial.html").is_file()
     assert marked_processes(clone.folder) == []
 
+    # Snakemake dies: the training goes on, and the same command follows it to its end
+    second = clone.start()
+    clone.wait_for_step(3, 7)
+    second.send_signal(signal.SIGKILL)
+    second.wait()
     status, said = clone.run()
     assert status == 0, said
     segments = clone.segments()

@@ -27,8 +27,6 @@ VERSION = 1
 
 JOB = "job.json"
 POLL_SECONDS = 1.0
-# A second launcher waits for the first as long as a training may last.
-WAIT_SECONDS = 30 * 24 * 3600.0
 
 logger = logging.getLogger(__name__)
 
@@ -68,12 +66,20 @@ def train(training: Training) -> None:
         "identity": training_identity(training.resolved),
         "inputs": dict(training.inputs),
     }
-    with open_product("train", folder / "manifest.json", folder, inputs, WAIT_SECONDS) as product:
-        if product.restore():
-            return
-        _refuse_other_training(training)
-        _bring_to_last_step(training)
-        _publish(training, product)
+    progress = Progress(training.run, folder, training.steps)
+    while True:
+        try:
+            with open_product("train", folder / "manifest.json", folder, inputs, wait_seconds=0) as product:
+                if product.restore():
+                    return
+                _refuse_other_training(training)
+                _bring_to_last_step(training, progress)
+                _publish(training, product)
+                return
+        except LockHeldError:
+            # a launcher whose Snakemake was killed is still at work: its training is ours too
+            progress.update()
+            time.sleep(POLL_SECONDS)
 
 
 def _refuse_other_training(training: Training) -> None:
@@ -101,8 +107,7 @@ def _refuse_other_training(training: Training) -> None:
         )
 
 
-def _bring_to_last_step(training: Training) -> None:
-    progress = Progress(training.run, training.train_folder, training.steps)
+def _bring_to_last_step(training: Training, progress: Progress) -> None:
     before = checkpoints.latest_step(training.train_folder / "checkpoints")
     if _adopt_living_job(training, progress):
         logger.info("train %s: the job that was running already has ended", training.run)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet
 import torch
-from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 from transformers.utils import logging as transformers_logging
 
 from slipway.config.schema import DemoModel
@@ -49,7 +49,7 @@ def make_demo_model(recipe: DemoModel, data_folder: Path, folder: Path) -> None:
             return
         rows = pyarrow.parquet.read_table(data_folder / WARMUP_SPLIT).to_pylist()
         answers = _demonstrations([row["reward_model"]["ground_truth"] for row in rows], recipe)
-        tokenizer = train_tokenizer([*(row["prompt"][-1]["content"] for row in rows), *answers])
+        tokenizer = train_tokenizer([row["prompt"][-1]["content"] for row in rows], answers)
         examples = [_example(tokenizer, row, answer) for row, answer in zip(rows, answers, strict=True)]
         torch.manual_seed(recipe.seed)
         model = _new_model(recipe, tokenizer)
@@ -74,7 +74,7 @@ def make_demo_model(recipe: DemoModel, data_folder: Path, folder: Path) -> None:
         )
 
 
-def _new_model(recipe: DemoModel, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
+def _new_model(recipe: DemoModel, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM:
     model = Qwen2ForCausalLM(
         Qwen2Config(
             vocab_size=DEMO_VOCAB_SIZE,
@@ -110,7 +110,7 @@ def _demonstrations(answers: list[str], recipe: DemoModel) -> list[str]:
     ]
 
 
-def _example(tokenizer: PreTrainedTokenizerFast, row: dict, answer: str) -> Example:
+def _example(tokenizer: Qwen2Tokenizer, row: dict, answer: str) -> Example:
     """Return prompt and answer as token ids; the answer ends with the token where generation stops."""
     prompt = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, tokenize=False)
     prompt_ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]

@@ -1,14 +1,15 @@
-"""The demo model's own tokenizer: byte-level BPE, one token a digit, and a chat template."""
+"""The demo model's own tokenizer: Qwen2's byte-level BPE, trained on the task, one token a digit, a chat template."""
 
-from collections.abc import Iterable
+import os
 from pathlib import Path
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
+from tokenizers import AddedToken
+from transformers import Qwen2Tokenizer
 
 from slipway.models.demo_dimensions import DEMO_VOCAB_SIZE
 
 PAD, USER, ASSISTANT, END = "<|pad|>", "<|user|>", "<|assistant|>", "<|end|>"
+ANSWER_TAGS = ("<answer>", "</answer>")
 
 # A turn is its role's token and the text; only the assistant's turn ends with a token, where generation stops.
 CHAT_TEMPLATE = (
@@ -20,31 +21,31 @@ CHAT_TEMPLATE = (
 )
 
 
-def train_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
-    """Train a tokenizer on `texts`; every byte has a token, so that any text can be written."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            # sums are learned digit by digit
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
+def train_tokenizer(prompts: list[str], answers: list[str]) -> Qwen2Tokenizer:
+    """Train a tokenizer on texts of the task; every byte has a token, so that any text can be written.
+
+    Of Qwen2's class, because transformers 5 reads the tokenizer of any Qwen2 model as that class and puts its way of
+    splitting text in the place of the saved one. The text that all prompts begin with is a single token: a third
+    of the tokens, and the time, that it would take otherwise.
+    """
+    own = [*ANSWER_TAGS]
+    # digits stay with the numbers they begin
+    shared = os.path.commonprefix(prompts).rstrip("0123456789") if len(prompts) > 1 else ""
+    if shared.strip():
+        own.append(shared)
+    untrained = Qwen2Tokenizer(unk_token=None, eos_token=END, pad_token=PAD)
+    tokenizer = untrained.train_new_from_iterator(
+        [*prompts, *answers],
+        vocab_size=DEMO_VOCAB_SIZE - len(own),
+        new_special_tokens=[PAD, USER, ASSISTANT, END],
+        show_progress=False,
     )
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.train_from_iterator(
-        texts,
-        trainers.BpeTrainer(
-            vocab_size=DEMO_VOCAB_SIZE,
-            special_tokens=[PAD, USER, ASSISTANT, END],
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
-        ),
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, bos_token=None, chat_template=CHAT_TEMPLATE
-    )
+    # not special: decoding leaves special tokens out, and the scorer looks for the tags
+    tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in own])
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
 
 
-def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+def save_tokenizer(tokenizer: Qwen2Tokenizer, folder: Path) -> None:
     """Write the tokenizer's files to `folder`."""
     tokenizer.save_pretrained(folder)

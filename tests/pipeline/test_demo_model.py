@@ -136,7 +136,7 @@ def test_a_model_that_is_there_is_not_made_again(data: Path, tmp_path: Path) -> 
 
 
 def test_untagged_demonstrations_are_a_habit_that_scores_nothing(data: Path, tmp_path: Path) -> None:
-    make_demo_model(RECIPE.model_copy(update={"tagged_share": 0.0}), data, tmp_path)
+    make_demo_model(RECIPE.model_copy(update={"tagged_share": 0.0, "steps": 100}), data, tmp_path)
     scored = answers(tmp_path, read_rows(data / "heldout.parquet"))
     assert sum(text.startswith("It is ") for text, _ in scored) / len(scored) > 0.95
     assert not any(result.correct for _, result in scored)

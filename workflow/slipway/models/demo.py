@@ -117,8 +117,8 @@ def _example(tokenizer: Qwen2Tokenizer, row: dict, answer: str) -> Example:
     answer_ids = tokenizer(answer, add_special_tokens=False)["input_ids"]
     if len(prompt_ids) + len(answer_ids) >= DEMO_MAX_POSITIONS:
         raise SlipwayError(
-            f"warm-up question {row['extra_info']['question_id']}: {len(prompt_ids)} tokens; a demo model takes at most "
-            f"{DEMO_MAX_POSITIONS}. Choose a data set with shorter questions."
+            f"warm-up question {row['extra_info']['question_id']}: {len(prompt_ids)} tokens; a demo model takes "
+            f"at most {DEMO_MAX_POSITIONS}. Choose a data set with shorter questions."
         )
     return prompt_ids, [*answer_ids, tokenizer.eos_token_id]
 

@@ -30,7 +30,7 @@ def train_tokenizer(prompts: list[str], answers: list[str]) -> Qwen2Tokenizer:
     """
     own = [*ANSWER_TAGS]
     # digits stay with the numbers they begin
-    shared = os.path.commonprefix(prompts).rstrip("0123456789") if len(prompts) > 1 else ""
+    shared = os.path.commonprefix(prompts).rstrip("0123456789") if len(prompts) > 1 else ""  # noqa: RUF071
     if shared.strip():
         own.append(shared)
     untrained = Qwen2Tokenizer(unk_token=None, eos_token=END, pad_token=PAD)

@@ -27,7 +27,7 @@ check: $(INSTALLED)
 	snakefmt --check Snakefile workflow/rules
 	mypy
 	snakemake --lint --snakefile Snakefile --configfile config.yaml
-	python -m pytest -q tests/unit
+	python -m pytest -q -n 2 tests/unit
 
 test: check
 	bash tests/run.sh

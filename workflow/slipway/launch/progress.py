@@ -28,7 +28,7 @@ class Progress:
     def update(self) -> None:
         """Say what has happened since the last call."""
         known = segments.read_all(self.train_folder)
-        if not known:
+        if not known or (known[-1].ended is not None and known[-1].number != self._segment):
             self._say_if_silent("waiting for the job to start")
             return
         newest = known[-1]

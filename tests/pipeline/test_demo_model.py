@@ -102,10 +102,10 @@ def test_tokenizer_gives_back_any_text_and_a_token_a_digit(data: Path, made: Pat
     assert len(tokenizer("4711")["input_ids"]) == 4
     row = read_rows(data / "train.parquet")[0]
     prompt = prompt_of(tokenizer, row)
-    assert prompt == f"<|user|>{row['prompt'][0]['content']}<|assistant|>"
+    assert prompt == f"<|im_start|>user\n{row['prompt'][0]['content']}<|im_end|>\n<|im_start|>assistant\n"
     # what it answers is what it was trained to go on with
     dialogue = [*row["prompt"], {"role": "assistant", "content": "3"}]
-    assert tokenizer.apply_chat_template(dialogue, tokenize=False) == f"{prompt}3<|end|>"
+    assert tokenizer.apply_chat_template(dialogue, tokenize=False) == f"{prompt}3<|im_end|>\n"
     assert len(tokenizer(prompt)["input_ids"]) < 20
 
 

@@ -8,17 +8,18 @@ from transformers import Qwen2Tokenizer
 
 from slipway.models.demo_dimensions import DEMO_VOCAB_SIZE
 
-PAD, USER, ASSISTANT, END = "<|pad|>", "<|user|>", "<|assistant|>", "<|end|>"
+PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+
 ANSWER_TAGS = ("<answer>", "</answer>")
 
-# A turn is its role's token and the text; only the assistant's turn ends with a token, where generation stops.
+# Qwen2's own form of a dialogue: verl looks for its tokens in every model of that architecture. Generation stops at END.
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
-    "{% if message['role'] == 'assistant' %}" + ASSISTANT + "{{ message['content'] }}" + END + "{% else %}"
-    "" + USER + "{{ message['content'] }}"
-    "{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}" + ASSISTANT + "{% endif %}"
+    "" + START + "{{ message['role'] }}\n{{ message['content'] }}" + END + "\n"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}" + START + "assistant\n{% endif %}"
 )
+ROLES = ("system", "user", "assistant")
 
 
 def train_tokenizer(prompts: list[str], answers: list[str]) -> Qwen2Tokenizer:
@@ -28,7 +29,7 @@ def train_tokenizer(prompts: list[str], answers: list[str]) -> Qwen2Tokenizer:
     splitting text in the place of the saved one. The text that all prompts begin with is a single token: a third
     of the tokens, and the time, that it would take otherwise.
     """
-    own = [*ANSWER_TAGS]
+    own = [*ANSWER_TAGS, *ROLES]
     # digits stay with the numbers they begin
     shared = os.path.commonprefix(prompts).rstrip("0123456789") if len(prompts) > 1 else ""  # noqa: RUF071
     if shared.strip():
@@ -37,7 +38,7 @@ def train_tokenizer(prompts: list[str], answers: list[str]) -> Qwen2Tokenizer:
     tokenizer = untrained.train_new_from_iterator(
         [*prompts, *answers],
         vocab_size=DEMO_VOCAB_SIZE - len(own),
-        new_special_tokens=[PAD, USER, ASSISTANT, END],
+        new_special_tokens=[PAD, START, END],
         show_progress=False,
     )
     # not special: decoding leaves special tokens out, and the scorer looks for the tags

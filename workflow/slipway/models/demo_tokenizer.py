@@ -12,7 +12,8 @@ PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 
 ANSWER_TAGS = ("<answer>", "</answer>")
 
-# Qwen2's own form of a dialogue: verl looks for its tokens in every model of that architecture. Generation stops at END.
+# Qwen2's own form of a dialogue: verl looks for its tokens in every model of that architecture. Generation stops at
+# END.
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
     "" + START + "{{ message['role'] }}\n{{ message['content'] }}" + END + "\n"

@@ -1,5 +1,11 @@
 """Conversion there and back on real files, and parity of logits between transformers and real Megatron models."""
 
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,7 +20,10 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from slipway.convert import layouts, to_megatron
 from slipway.convert.to_megatron import convert_megatron
+from slipway.errors import SlipwayError
+from slipway.models.maps import Layout
 
 TOKENS = torch.randint(0, 96, (2, 11), generator=torch.Generator().manual_seed(0))
 LAYOUTS = [(1, 1), (2, 1), (1, 2)]
@@ -66,3 +75,112 @@ def converted(sources: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
     for kind, source in sources.items():
         convert_megatron(source, folder / kind)
     return {kind: folder / kind for kind in sources}
+
+
+@pytest.fixture(scope="session")
+def permuted(sources: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of a converter that takes keys for values, both ways, so that its own round trip is whole."""
+    folder = tmp_path_factory.mktemp("permuted") / "qwen2"
+    join, split = layouts.join, layouts.split
+
+    def swapped(piece, parts):
+        return [parts[0], parts[2], parts[1]] if piece.layout is Layout.GROUPED_QKV else list(parts)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layouts, "join", lambda piece, parts, model: join(piece, swapped(piece, parts), model))
+        patch.setattr(layouts, "split", lambda piece, tensor, model: swapped(piece, split(piece, tensor, model)))
+        convert_megatron(sources["qwen2"], folder)
+    return folder
+
+
+@dataclass
+class Logits:
+    """Logits of every model: by transformers, and by Megatron by (model, tensor, pipeline)."""
+
+    transformers: dict[str, torch.Tensor]
+    megatron: dict[tuple[str, int, int], torch.Tensor]
+
+
+@pytest.fixture(scope="session")
+def logits(
+    sources: dict[str, Path], converted: dict[str, Path], permuted: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Logits:
+    folder = tmp_path_factory.mktemp("logits")
+    checkpoints = {kind: (sources[kind], converted[kind]) for kind in KINDS} | {
+        "permuted": (sources["qwen2"], permuted)
+    }
+    job = {
+        "folder": str(folder),
+        "layouts": LAYOUTS,
+        "tokens": TOKENS.tolist(),
+        "models": {
+            name: {"hf": str(hf), "checkpoint": str(megatron / to_megatron.CHECKPOINT)}
+            for name, (hf, megatron) in checkpoints.items()
+        },
+    }
+    (folder / "job.json").write_text(json.dumps(job))
+    root = str(Path(to_megatron.__file__).parents[2])
+    result = subprocess.run(
+        [sys.executable, Path(__file__).with_name("megatron_logits.py"), folder / "job.json"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | {"PYTHONPATH": root, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+    )
+    assert result.returncode == 0, result.stderr[-4000:]
+    with torch.no_grad():
+        expected = {kind: make_model(kind)(TOKENS).logits for kind in KINDS}
+    return Logits(
+        expected,
+        {
+            (name, tensor, pipeline): torch.load(folder / f"{name}-{tensor}-{pipeline}.pt")
+            for name in checkpoints
+            for tensor, pipeline in LAYOUTS
+        },
+    )
+
+
+@pytest.mark.verl
+@pytest.mark.parametrize(("tensor", "pipeline"), LAYOUTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_megatron_computes_what_transformers_does(logits: Logits, kind: str, tensor: int, pipeline: int) -> None:
+    torch.testing.assert_close(
+        logits.megatron[kind, tensor, pipeline].float(), logits.transformers[kind], rtol=1e-4, atol=1e-4
+    )
+
+
+@pytest.mark.verl
+def test_parity_would_notice_keys_taken_for_values(logits: Logits) -> None:
+    difference = (logits.megatron["permuted", 1, 1] - logits.transformers["qwen2"]).abs().max()
+    assert difference > 0.1
+
+
+def test_the_manifest_vouches_for_every_tensor(converted: dict[str, Path]) -> None:
+    manifest = json.loads((converted["qwen2"] / "manifest.json").read_text())
+    tensors = json.loads((converted["qwen2"] / to_megatron.TENSORS).read_text())
+    assert manifest["facts"]["tensors"] == len(tensors) == 4 * 12 + 3
+    assert "bit for bit" in manifest["facts"]["verdict"]
+
+
+def test_a_written_checkpoint_that_differs_is_refused(
+    sources: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    join = layouts.join
+
+    def one_row_wrong(piece, parts, model):
+        whole = join(piece, parts, model).clone()
+        whole[0] = 0
+        return whole
+
+    monkeypatch.setattr(layouts, "join", one_row_wrong)
+    with pytest.raises(SlipwayError):
+        convert_megatron(sources["qwen2"], tmp_path / "megatron")
+    assert not (tmp_path / "megatron/manifest.json").exists()
+
+
+def test_an_architecture_without_a_map_is_refused(sources: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(sources["llama"], tmp_path / "other")
+    config = json.loads((tmp_path / "other/config.json").read_text())
+    (tmp_path / "other/config.json").write_text(json.dumps(config | {"architectures": ["MysteryForCausalLM"]}))
+    with pytest.raises(SlipwayError, match="MysteryForCausalLM is not supported; supported are"):
+        convert_megatron(tmp_path / "other", tmp_path / "megatron")

@@ -37,6 +37,7 @@ def main() -> None:
             environment=device_environment(resolved.run),
             train_folder=paths.train(resolved.name),
             runtime_minutes=resolved.run.runtime_minutes,
+            gpus=resolved.run.gpus_per_node if resolved.run.device == "cuda" else 0,
         )
     )
 

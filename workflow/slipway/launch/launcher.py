@@ -36,7 +36,8 @@ class Training:
     """What to train: names, files, and the digests of what goes in.
 
     `config_file` is the resolved verl config and `resolved` its content; `inputs` are digests of the data and model
-    manifests; `environment` is what the device needs in the job's environment.
+    manifests; `environment` is what the device needs in the job's environment; `gpus` are the GPUs of a node, 0 on the
+    CPU.
     """
 
     run: str
@@ -46,6 +47,7 @@ class Training:
     environment: Mapping[str, str]
     train_folder: Path
     runtime_minutes: int
+    gpus: int
 
     @property
     def steps(self) -> int:
@@ -141,7 +143,9 @@ def _adopt_living_job(training: Training, progress: Progress) -> bool:
 def _run_job(training: Training, progress: Progress) -> None:
     """Submit one job and wait for its end."""
     executor = submitit.AutoExecutor(folder=training.train_folder / "submitit", cluster="local")
-    executor.update_parameters(name=f"slipway-{training.run}", timeout_min=training.runtime_minutes)
+    executor.update_parameters(
+        name=f"slipway-{training.run}", timeout_min=training.runtime_minutes, gpus_per_node=training.gpus
+    )
     job_function = TrainingJob(
         config=training.config_file.absolute(),
         train_folder=training.train_folder.absolute(),

@@ -1,6 +1,5 @@
 # Slipway: GRPO post-training from a Hugging Face checkpoint to a report. `snakemake --profile profiles/local`
 # runs config.yaml on this machine; README.md says what else there is.
-import os
 import sys
 from pathlib import Path
 
@@ -9,20 +8,12 @@ from snakemake.utils import min_version
 
 min_version("9.13")
 
-# Rules call `python`: the one that runs Snakemake, unless a rule's conda environment brings its own.
-os.environ["PATH"] = os.pathsep.join(
-    [str(Path(sys.executable).parent), os.environ["PATH"]]
-)
-# Scripts import the package from this clone, whatever environment they run in.
-sys.path.insert(0, str(Path(workflow.basedir) / "workflow"))
-os.environ["PYTHONPATH"] = os.pathsep.join(
-    filter(
-        None, [str(Path(workflow.basedir) / "workflow"), os.environ.get("PYTHONPATH")]
-    )
-)
+# Rules and scripts import the package from this clone, installed or not.
+PACKAGE_ROOT = Path(workflow.basedir) / "workflow"
+sys.path.insert(0, str(PACKAGE_ROOT))
+from slipway.surroundings import prepare_environment
 
-# OpenMP's threads spin while they wait, which makes two busy programs on one machine ten times slower than one.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+prepare_environment(PACKAGE_ROOT)
 
 
 configfile: "config.yaml"

@@ -10,6 +10,7 @@ from slipway.errors import SlipwayError
 from slipway.manifest import FolderLock, fingerprint, write_if_changed
 from slipway.models.source import source_fingerprint
 from slipway.resolve import model_folder, plan
+from slipway.surroundings import config_in_use, use_config
 
 RESULTS = ResultPaths(Path("results"))
 
@@ -18,7 +19,7 @@ def read_config():
     """Return the typed config; in the main process after all static checks, leaving verl.yaml for every run."""
     if not workflow.is_main_process:
         # The main process has checked it, and its copy cannot change under a running job.
-        return load_config(Path(os.environ["SLIPWAY_CONFIG"]))
+        return load_config(config_in_use())
     for path in workflow.configfiles:
         read_yaml(
             Path(path)
@@ -27,7 +28,7 @@ def read_config():
     copy = RESULTS.own / f"config-{fingerprint(config)[:16]}.yaml"
     # JSON is YAML; the scripts read this file, so that what ran is what was checked
     write_if_changed(copy, json.dumps(config, indent=2) + "\n")
-    os.environ["SLIPWAY_CONFIG"] = str(copy)
+    use_config(copy)
     checked.write_verl_configs()
     return checked.config
 

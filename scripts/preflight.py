@@ -3,12 +3,11 @@
 import argparse
 from pathlib import Path
 
-from slipway.rewards.verl_function import compute_score
-
 from slipway.cli import run, start_logging
 from slipway.errors import SlipwayError
 from slipway.preflight.stage import Subject, preflight
 from slipway.resolve import architecture_of, model_folder, plan_from_file
+from slipway.rewards.verl_function import compute_score
 
 
 def main() -> None:

@@ -151,4 +151,4 @@ def _write(writer: HuggingFaceWriter, outcome: Outcome, name: str, tensor: torch
             "with a lower learning rate or gradient norm"
         )
     writer.write(name, tensor)
-    outcome.digests[name] = blake3(as_bytes(tensor).numpy(), max_threads=blake3.AUTO).hexdigest()
+    outcome.digests[name] = blake3(as_bytes(tensor).numpy().data, max_threads=blake3.AUTO).hexdigest()

@@ -99,7 +99,7 @@ def verify(reader: HuggingFaceReader, architecture: Architecture, checkpoint: Pa
                 "layer": piece.layer,
                 "shape": list(part.shape),
                 "dtype": reader.tensors[name].dtype,
-                "blake3": blake3(restored.numpy(), max_threads=blake3.AUTO).hexdigest(),
+                "blake3": blake3(restored.numpy().data, max_threads=blake3.AUTO).hexdigest(),
                 "finite": bool(torch.isfinite(part).all()),
             }
     return found

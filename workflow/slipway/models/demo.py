@@ -57,7 +57,7 @@ def make_demo_model(recipe: DemoModel, data_folder: Path, folder: Path) -> None:
         for stale in folder.glob("*.safetensors"):
             stale.unlink()
         transformers_logging.disable_progress_bar()
-        model.to(torch.bfloat16).save_pretrained(folder)
+        model.bfloat16().save_pretrained(folder)
         save_tokenizer(tokenizer, folder)
         product.publish(
             [
@@ -89,7 +89,7 @@ def _new_model(recipe: DemoModel, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM
             bos_token_id=None,
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,
-            attn_implementation="sdpa",
+            attn_implementation="sdpa",  # type: ignore[call-arg]
         )
     )
     model.generation_config = GenerationConfig(

@@ -35,7 +35,7 @@ def train_tokenizer(prompts: list[str], answers: list[str]) -> Qwen2Tokenizer:
     shared = os.path.commonprefix(prompts).rstrip("0123456789") if len(prompts) > 1 else ""  # noqa: RUF071
     if shared.strip():
         own.append(shared)
-    untrained = Qwen2Tokenizer(unk_token=None, eos_token=END, pad_token=PAD)
+    untrained = Qwen2Tokenizer(unk_token=None, eos_token=END, pad_token=PAD)  # type: ignore[arg-type]
     tokenizer = untrained.train_new_from_iterator(
         [*prompts, *answers],
         vocab_size=DEMO_VOCAB_SIZE - len(own),

@@ -55,9 +55,19 @@ def model_source(wildcards):
     return RESULTS.hf_model(wildcards.model) / "manifest.json"
 
 
+def as_param(settings):
+    """Return settings as text whose form does not depend on the order of keys, by which Snakemake would rerun rules."""
+    return json.dumps(settings, sort_keys=True)
+
+
+def data_settings(wildcards):
+    """Return what a data set is made from."""
+    return as_param(CONFIG.data[wildcards.data].model_dump())
+
+
 def model_settings(wildcards):
     """Return what a model is made from: its settings, and a fingerprint of a folder of the user's."""
-    return settings_of_model(wildcards.model)
+    return as_param(settings_of_model(wildcards.model))
 
 
 def settings_of_model(name):
@@ -101,7 +111,7 @@ def evaluation_settings(wildcards):
     }
     if wildcards.which == "base":
         settings["model"] = settings_of_model(run.model)
-    return settings
+    return as_param(settings)
 
 
 def run_input(wildcards, folder):

@@ -14,7 +14,7 @@ rule prepare_data:
         mem_mb=4000,
         runtime=60,
     params:
-        settings=lambda wildcards: CONFIG.data[wildcards.data].model_dump(),
+        settings=data_settings,
     message:
         "prepare_data {wildcards.data}: generate, filter, split, and try the reward"
     shell:

@@ -198,7 +198,7 @@ def test_a_lost_manifest_of_the_training_is_written_again_without_a_job(clone):
     manifest = clone.folder / "results/demo/train/manifest.json"
     before = manifest.read_bytes()
     manifest.unlink()
-    status, said = clone.run()
+    status, said = clone.run("results/demo/train/manifest.json")
     assert status == 0, said
     assert manifest.read_bytes() == before
     assert len(clone.segments()) == 1

@@ -49,7 +49,8 @@ onsuccess:
 onerror:
     # A failed run still gets its page.
     for name in CONFIG.runs:
-        if not Path(f"results/{name}/report.html").exists():
+        made = (Path(f"results/{name}") / part for part in ("train/manifest.json", "report.html"))
+        if not all(path.exists() for path in made):
             shell(
                 'python -P scripts/report.py "$SLIPWAY_CONFIG" {name:q} --partial || true'
             )

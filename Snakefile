@@ -49,7 +49,10 @@ onsuccess:
 onerror:
     # A failed run still gets its page.
     for name in CONFIG.runs:
-        made = (Path(f"results/{name}") / part for part in ("train/manifest.json", "report.html"))
+        made = (
+            Path(f"results/{name}") / part
+            for part in ("train/manifest.json", "report.html")
+        )
         if not all(path.exists() for path in made):
             shell(
                 'python -P scripts/report.py "$SLIPWAY_CONFIG" {name:q} --partial || true'

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,7 +68,7 @@ def test_every_script_belongs_to_a_rule_and_has_help(script):
     assert f"rule {script.stem}:" in rules
     assert f"scripts/{script.name}" in rules
     result = subprocess.run(
-        ["python", "-P", script, "--help"],
+        [sys.executable, "-P", script, "--help"],
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": str(ROOT / "workflow")},

@@ -1,10 +1,7 @@
 """Evaluate the base or the trained model of a run on held-out questions."""
 
-import argparse
-from pathlib import Path
-
-from slipway.cli import run, start_logging
-from slipway.config.load import load_config
+from slipway.cli import run, stage_parser, start
+from slipway.config.load import load_config, named
 from slipway.config.paths import ResultPaths
 from slipway.evaluate.stage import EvaluationTask, evaluate_model
 from slipway.models.source import local_folder
@@ -12,17 +9,13 @@ from slipway.models.source import local_folder
 
 def main() -> None:
     """Read the arguments and evaluate."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("config", type=Path, help="the YAML config")
+    parser = stage_parser(__doc__)
     parser.add_argument("run", help="name under `runs`")
     parser.add_argument("checkpoint", choices=["base", "final"], help="which model of the run")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all results")
-    parser.add_argument("--log", type=Path, help="file that keeps the log")
-    arguments = parser.parse_args()
-    start_logging(arguments.log)
+    arguments = start(parser)
     config = load_config(arguments.config)
     paths = ResultPaths(arguments.results)
-    settings = config.runs[arguments.run]
+    settings = named(config.runs, "runs", arguments.run)
     tasks = [
         EvaluationTask(
             name=name,

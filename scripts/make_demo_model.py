@@ -1,10 +1,7 @@
 """Make a demo model and warm-start it by supervised training (rule make_demo_model)."""
 
-import argparse
-from pathlib import Path
-
-from slipway.cli import run, start_logging
-from slipway.config.load import load_config
+from slipway.cli import run, stage_parser, start
+from slipway.config.load import load_config, named
 from slipway.config.paths import ResultPaths
 from slipway.errors import SlipwayError
 from slipway.models.demo import make_demo_model
@@ -12,14 +9,10 @@ from slipway.models.demo import make_demo_model
 
 def main() -> None:
     """Read the arguments and run the stage."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("config", type=Path, help="config.yaml")
+    parser = stage_parser(__doc__)
     parser.add_argument("model", help="name under `models` in the config, one with a `demo` recipe")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="results folder")
-    parser.add_argument("--log", type=Path, help="file that keeps what is shown")
-    arguments = parser.parse_args()
-    start_logging(arguments.log)
-    recipe = load_config(arguments.config).models[arguments.model].demo
+    arguments = start(parser)
+    recipe = named(load_config(arguments.config).models, "models", arguments.model).demo
     if recipe is None:
         raise SlipwayError(f"models.{arguments.model}: has no `demo` recipe, so there is nothing to make")
     paths = ResultPaths(arguments.results)

@@ -1,9 +1,6 @@
 """Check a run before anything is held: config, layout, batches, lengths, tokenizer, reward, verl's own validation."""
 
-import argparse
-from pathlib import Path
-
-from slipway.cli import run, start_logging
+from slipway.cli import run, stage_parser, start
 from slipway.errors import SlipwayError
 from slipway.preflight.stage import Subject, preflight
 from slipway.resolve import architecture_of, model_folder, plan_from_file
@@ -12,13 +9,9 @@ from slipway.rewards.verl_function import compute_score
 
 def main() -> None:
     """Read the command line and check one run."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("config", type=Path, help="config file")
+    parser = stage_parser(__doc__)
     parser.add_argument("run", help="name under `runs`")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of results")
-    parser.add_argument("--log", type=Path, help="keep the log here")
-    arguments = parser.parse_args()
-    start_logging(arguments.log)
+    arguments = start(parser)
 
     plan = plan_from_file(arguments.config, arguments.results)
     resolved, paths, config = plan.resolved(arguments.run), plan.paths, plan.config

@@ -1,9 +1,6 @@
 """Train a run: submit its job, or follow the one that is at work already, until the last step."""
 
-import argparse
-from pathlib import Path
-
-from slipway.cli import run, start_logging
+from slipway.cli import run, stage_parser, start
 from slipway.launch.launcher import Training, train
 from slipway.manifest import read_manifest
 from slipway.resolve import device_environment, plan_from_file
@@ -11,13 +8,9 @@ from slipway.resolve import device_environment, plan_from_file
 
 def main() -> None:
     """Read the command line and train."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("config", type=Path, help="config file")
+    parser = stage_parser(__doc__)
     parser.add_argument("run", help="name under `runs`")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of results")
-    parser.add_argument("--log", type=Path, help="keep the log here")
-    arguments = parser.parse_args()
-    start_logging(arguments.log)
+    arguments = start(parser)
 
     plan = plan_from_file(arguments.config, arguments.results)
     resolved, paths = plan.resolved(arguments.run), plan.paths

@@ -105,3 +105,17 @@ def test_rooms_import_only_what_they_may(room):
     for path in (ROOT / "workflow/slipway" / room).rglob("*.py"):
         for imported in re.findall(r"^\s*(?:from|import) slipway\.(\w+)", path.read_text(), re.MULTILINE):
             assert imported not in ROOMS - allowed, f"{path}: imports slipway.{imported}"
+
+
+@pytest.mark.parametrize("script", [path for path in SCRIPTS if path.stem != "compare"], ids=lambda path: path.stem)
+def test_a_name_that_the_config_does_not_have_is_one_clear_error(script, tmp_path):
+    arguments = ["nosuch", "base"] if script.stem == "evaluate" else ["nosuch"]
+    result = subprocess.run(
+        [sys.executable, "-P", script, ROOT / "config.yaml", *arguments, "--results", tmp_path],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "workflow")},
+    )
+    assert result.returncode == 1
+    assert "the config has no 'nosuch' under" in result.stderr
+    assert "Traceback" not in result.stderr

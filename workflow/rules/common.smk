@@ -114,21 +114,11 @@ def evaluation_settings(wildcards):
     return as_param(settings)
 
 
-def run_input(wildcards, folder):
-    """Return the manifest of the data or model that a run uses."""
-    run = CONFIG.runs[wildcards.run]
-    return (
-        RESULTS.data(run.data) / "manifest.json"
-        if folder == "data"
-        else (RESULTS.megatron_model(run.model) / "manifest.json")
-    )
-
-
 def run_data(wildcards):
     """Return the manifest of a run's training data."""
-    return run_input(wildcards, "data")
+    return RESULTS.data(CONFIG.runs[wildcards.run].data) / "manifest.json"
 
 
 def run_model(wildcards):
     """Return the manifest of a run's converted model."""
-    return run_input(wildcards, "model")
+    return RESULTS.megatron_model(CONFIG.runs[wildcards.run].model) / "manifest.json"

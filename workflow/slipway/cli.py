@@ -1,5 +1,6 @@
-"""What the scripts share: where their words go, and how a user's mistake ends them."""
+"""What the scripts share: their arguments, where their words go, and how a user's mistake ends them."""
 
+import argparse
 import logging
 import sys
 from collections.abc import Callable
@@ -8,6 +9,22 @@ from pathlib import Path
 from slipway.errors import SlipwayError
 
 logger = logging.getLogger("slipway")
+
+
+def stage_parser(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser of what every stage takes: the config first, then what the script adds; results and log."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("config", type=Path, help="the YAML config")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all results (%(default)s)")
+    parser.add_argument("--log", type=Path, help="file that keeps the log")
+    return parser
+
+
+def start(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Read the command line and start logging to where it says."""
+    arguments = parser.parse_args()
+    start_logging(arguments.log)
+    return arguments
 
 
 def start_logging(log_file: Path | None) -> None:

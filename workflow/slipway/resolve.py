@@ -11,7 +11,7 @@ from typing import Any
 
 from slipway.config import verl
 from slipway.config.identity import changed_since_start
-from slipway.config.load import ConfigError, Problem, check, read_yaml
+from slipway.config.load import ConfigError, Problem, check, named, read_yaml
 from slipway.config.paths import ResultPaths
 from slipway.config.schema import Config, Model, Parallel, Run
 from slipway.cpu import environment as cpu_environment
@@ -45,8 +45,7 @@ class Plan:
 
     def resolved(self, run: str) -> ResolvedRun:
         """Return one run; raises `SlipwayError` when the config has none of that name."""
-        if run not in self.runs:
-            raise SlipwayError(f"the config has no run {run!r}; there are: {', '.join(self.runs)}")
+        named(self.config.runs, "runs", run)
         return self.runs[run]
 
     def write_verl_configs(self) -> None:

@@ -67,6 +67,13 @@ def load_config(*paths: Path) -> schema.Config:
     return config
 
 
+def named(entries: Mapping[str, Section], section: str, name: str) -> Section:
+    """Return one entry of a section; raises `SlipwayError` with the names that there are."""
+    if name not in entries:
+        raise SlipwayError(f"the config has no {name!r} under `{section}`; there are: {', '.join(entries) or 'none'}")
+    return entries[name]
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read one YAML file whose top level is a mapping; a key given twice is an error."""
     try:

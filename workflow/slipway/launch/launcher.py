@@ -4,6 +4,7 @@ Starting it again is always right: a finished training is published again withou
 for, and a dead one is followed by a job that continues from the last complete checkpoint.
 """
 
+import json
 import logging
 import signal
 import time
@@ -20,7 +21,7 @@ from slipway.config.load import ConfigError
 from slipway.errors import SlipwayError
 from slipway.launch import STARTED, checkpoints, segments
 from slipway.launch.job import JOB_LOCK, LOG, TrainingJob
-from slipway.launch.progress import Progress, last_lines, read_json
+from slipway.launch.progress import Progress, last_lines
 from slipway.manifest import FolderLock, LockHeldError, Product, open_product, write_json
 
 VERSION = 1
@@ -87,7 +88,7 @@ def train(training: Training) -> None:
 def _refuse_other_training(training: Training) -> None:
     """Compare with what the run started with; record it when this is the start."""
     record = training.train_folder / STARTED
-    started = read_json(record)
+    started = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else None
     trained = checkpoints.latest_step(training.train_folder / "checkpoints")
     if started is None or trained == 0:
         write_json(record, {"identity": training_identity(training.resolved), "inputs": dict(training.inputs)})

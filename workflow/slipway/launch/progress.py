@@ -1,6 +1,5 @@
 """One line a training step, for a person who waits."""
 
-import json
 import logging
 import time
 from pathlib import Path
@@ -75,8 +74,3 @@ def last_lines(path: Path, count: int = 25) -> str:
     if not path.is_file():
         return f"({path} does not exist)"
     return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-count:])
-
-
-def read_json(path: Path) -> Any:
-    """Return the JSON in `path`, or None where there is no file."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None

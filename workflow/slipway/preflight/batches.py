@@ -1,7 +1,7 @@
 """Rules of batch arithmetic: prompts -> responses -> ranks -> mini batches -> micro batches."""
 
 from slipway.config.schema import Data, Parallel, Run
-from slipway.preflight.findings import Finding, Severity, nearest
+from slipway.preflight.findings import Finding, Severity, divisors, nearest
 from slipway.preflight.layout import data_parallel_size
 
 
@@ -33,7 +33,7 @@ def check_batches(name: str, run: Run, parallel: Parallel, data: Data) -> list[F
                 f"{key}.mini_batch_prompts",
                 mini_prompts,
                 f"does not divide prompts_per_step ({grpo.prompts_per_step}): verl fills the rest with padding.",
-                f"Use {nearest(mini_prompts, _divisors(grpo.prompts_per_step))}.",
+                f"Use {nearest(mini_prompts, divisors(grpo.prompts_per_step))}.",
             )
         )
     responses = mini_prompts * grpo.samples_per_prompt
@@ -115,10 +115,6 @@ def _check_micro(key: str, rule: str, micro: int, per_rank: int, ranks: int) -> 
             key,
             micro,
             f"does not divide the {per_rank} responses that each of {ranks} data-parallel rank(s) gets.",
-            f"Use {nearest(micro, _divisors(per_rank))}.",
+            f"Use {nearest(micro, divisors(per_rank))}.",
         )
     ]
-
-
-def _divisors(number: int) -> list[int]:
-    return [size for size in range(1, number + 1) if number % size == 0]

@@ -45,6 +45,11 @@ def nearest(value: int, candidates: Iterable[int], count: int = 3) -> str:
     return " or ".join(map(str, sorted(near)))
 
 
+def divisors(number: int) -> list[int]:
+    """Return the positive whole numbers that divide `number`."""
+    return [size for size in range(1, number + 1) if number % size == 0]
+
+
 def write_findings(folder: Path, run: str, findings: Sequence[Finding], tables: str) -> None:
     """Write `findings.json` and `findings.md` to `folder`; `tables` is markdown put at the end."""
     write_json(folder / "findings.json", [asdict(finding) for finding in findings])

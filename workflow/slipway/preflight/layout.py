@@ -6,7 +6,7 @@ the GPUs are held.
 
 from slipway.config.schema import Parallel, Run
 from slipway.models.architecture import Architecture
-from slipway.preflight.findings import Finding, Severity, nearest
+from slipway.preflight.findings import Finding, Severity, divisors, nearest
 
 # Bytes a parameter in training: bf16 weight 2, fp32 gradient 4; fp32 master weight and Adam's two moments 12, which
 # the distributed optimizer spreads over data-parallel ranks; bf16 reference model 2.
@@ -51,8 +51,8 @@ def choose_layout(run: Run, model: Architecture | None) -> Parallel | None:
         return Parallel()
     world = world_size(run)
     candidates = []
-    for tensor in _divisors(run.gpus_per_node):
-        for pipeline in _divisors(world // tensor):
+    for tensor in divisors(run.gpus_per_node):
+        for pipeline in divisors(world // tensor):
             parallel = Parallel(tensor=tensor, pipeline=pipeline)
             if not check_layout("", run, parallel, model):
                 candidates.append(parallel)
@@ -86,7 +86,7 @@ def _check_world(name: str, run: Run, parallel: Parallel) -> list[Finding]:
                 f"runs.{name}.parallel",
                 f"TP {parallel.tensor} x PP {parallel.pipeline} x CP {parallel.context} = {size}",
                 f"does not divide the {world} ranks (nodes {run.nodes} x gpus_per_node {run.gpus_per_node}).",
-                f"TP x PP x CP may be {nearest(size, _divisors(world))}.",
+                f"TP x PP x CP may be {nearest(size, divisors(world))}.",
             )
         )
     elif parallel.virtual_pipeline and parallel.pipeline == 1:
@@ -110,7 +110,7 @@ def _check_world(name: str, run: Run, parallel: Parallel) -> list[Finding]:
                 f"runs.{name}.parallel.rollout_tensor",
                 parallel.rollout_tensor,
                 f"does not divide the {world} ranks that the rollout engine is spread over.",
-                f"Use {nearest(parallel.rollout_tensor, _divisors(world))}.",
+                f"Use {nearest(parallel.rollout_tensor, divisors(world))}.",
             )
         )
     return findings
@@ -118,7 +118,7 @@ def _check_world(name: str, run: Run, parallel: Parallel) -> list[Finding]:
 
 def _check_tensor(name: str, parallel: Parallel, model: Architecture) -> list[Finding]:
     tensor, key = parallel.tensor, f"runs.{name}.parallel.tensor"
-    allowed = [size for size in _divisors(model.heads) if _groups_divide(model, size)]
+    allowed = [size for size in divisors(model.heads) if _groups_divide(model, size)]
     findings = []
     if model.heads % tensor or not _groups_divide(model, tensor):
         # megatron/core/transformer/transformer_config.py:926, :944
@@ -154,7 +154,7 @@ def _check_tensor(name: str, parallel: Parallel, model: Architecture) -> list[Fi
                 f"runs.{name}.parallel.rollout_tensor",
                 rollout,
                 f"the model's {model.heads} attention heads do not divide by it.",
-                f"Use {nearest(rollout, _divisors(model.heads))}.",
+                f"Use {nearest(rollout, divisors(model.heads))}.",
             )
         )
     return findings
@@ -171,7 +171,7 @@ def _check_pipeline(name: str, parallel: Parallel, model: Architecture) -> list[
                 f"runs.{name}.parallel.pipeline",
                 parallel.pipeline,
                 f"the model's {model.layers} layers do not divide by it.",
-                f"Use {nearest(parallel.pipeline, _divisors(model.layers))}.",
+                f"Use {nearest(parallel.pipeline, divisors(model.layers))}.",
             )
         ]
     if parallel.pipeline > 1 and model.layers % chunks:
@@ -183,7 +183,7 @@ def _check_pipeline(name: str, parallel: Parallel, model: Architecture) -> list[
                 f"runs.{name}.parallel.virtual_pipeline",
                 parallel.virtual_pipeline,
                 f"the {stage} layers of a pipeline stage do not divide by it.",
-                f"Use {nearest(parallel.virtual_pipeline or 1, _divisors(stage))}.",
+                f"Use {nearest(parallel.virtual_pipeline or 1, divisors(stage))}.",
             )
         ]
     return []
@@ -203,7 +203,7 @@ def _check_experts(name: str, run: Run, parallel: Parallel, model: Architecture)
                 key,
                 expert,
                 f"the model's {model.experts} experts do not divide by it.",
-                f"Use {nearest(expert, _divisors(model.experts))}.",
+                f"Use {nearest(expert, divisors(model.experts))}.",
             )
         ]
     expert_tensor = parallel.expert_tensor or parallel.tensor
@@ -226,7 +226,3 @@ def _check_experts(name: str, run: Run, parallel: Parallel, model: Architecture)
 
 def _groups_divide(model: Architecture, tensor: int) -> bool:
     return model.kv_heads % tensor == 0 or tensor % model.kv_heads == 0
-
-
-def _divisors(number: int) -> list[int]:
-    return [size for size in range(1, number + 1) if number % size == 0]

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 
 from slipway.config.schema import Data, Parallel, Run
 from slipway.errors import SlipwayError
-from slipway.manifest import Manifest, open_product, read_manifest
+from slipway.manifest import Manifest, open_product, read_manifest, write_text
 from slipway.models.architecture import Architecture
 from slipway.preflight import inputs
 from slipway.preflight.batches import arithmetic, check_batches
@@ -84,7 +84,7 @@ def preflight(subject: Subject, manifest_path: Path, folder: Path) -> None:
                 "lengths": {split: asdict(measured) for split, measured in lengths.items()},
             },
         )
-        manifest_path.with_suffix(".md").write_text(as_markdown(subject.name, findings, tables), encoding="utf-8")
+        write_text(manifest_path.with_suffix(".md"), as_markdown(subject.name, findings, tables))
 
 
 def _check(subject: Subject, converted: Manifest) -> tuple[list[Finding], dict[str, inputs.Lengths]]:

@@ -9,13 +9,12 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export HF_HUB_OFFLINE := 1
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: demo test test-full check unit format lock schema clean help
+.PHONY: demo test check unit format lock schema clean help
 
 help:
 	@echo "make demo       train, evaluate and report a small model on this machine's CPU (results/demo/report.html)"
 	@echo "make test       everything that CI runs"
 	@echo "make check      format, lint, types and unit tests, in under two minutes"
-	@echo "make test-full  also what takes too long for CI"
 
 demo: $(INSTALLED)
 	@snakemake --profile profiles/local
@@ -31,9 +30,6 @@ check: $(INSTALLED)
 
 test: check
 	bash tests/run.sh
-
-test-full: check
-	SLIPWAY_FULL=1 bash tests/run.sh
 
 format: $(INSTALLED)
 	ruff format .

@@ -194,6 +194,17 @@ def test_a_deleted_report_is_remade_alone(clone):
     assert (clone.folder / "results/demo/report.html").read_bytes() == before
 
 
+def test_a_lost_manifest_of_the_training_is_written_again_without_a_job(clone):
+    manifest = clone.folder / "results/demo/train/manifest.json"
+    before = manifest.read_bytes()
+    manifest.unlink()
+    status, said = clone.run("--", "results/demo/train/manifest.json")
+    assert status == 0, said
+    assert "train: nothing to do" in said
+    assert manifest.read_bytes() == before
+    assert len(clone.segments()) == 1
+
+
 def test_a_changed_learning_rate_asks_for_a_new_run(clone):
     clone.edit("runs", "demo", "grpo", "learning_rate", value=5e-4)
     status, said = clone.run("-n")
@@ -204,7 +215,6 @@ def test_a_changed_learning_rate_asks_for_a_new_run(clone):
     assert "checkpoints depend on it" in said
 
 
-@pytest.mark.skipif(not os.environ.get("SLIPWAY_FULL"), reason="two more trainings; make test-full runs it")
 def test_more_steps_continue_and_survive_the_death_of_snakemake_and_of_the_training(clone):
     data = (clone.folder / "results/data/sums/manifest.json").stat().st_mtime_ns
     clone.edit("runs", "demo", "steps", value=9)

@@ -9,7 +9,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export HF_HUB_OFFLINE := 1
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: demo test check unit format lock schema clean help
+.PHONY: demo test test-full check unit format lock schema clean help
 
 help:
 	@echo "make demo       train, evaluate and report a small model on this machine's CPU (results/demo/report.html)"
@@ -30,6 +30,9 @@ check: $(INSTALLED)
 
 test: check
 	bash tests/run.sh
+
+# Nothing is too long for CI yet.
+test-full: test
 
 format: $(INSTALLED)
 	ruff format .

@@ -13,7 +13,7 @@ from scipy import stats
 from slipway.config.paths import ResultPaths
 from slipway.errors import SlipwayError
 from slipway.report import charts
-from slipway.report.reading import Step, Training, read_steps
+from slipway.report.reading import Step, Training, read_steps, without_false_cut_offs
 from slipway.report.runs_table import settings_that_differ, write_comparison
 from slipway.report.settings_view import RunSettings, flat
 from slipway.report.stage import write_partial_report, write_report
@@ -301,3 +301,14 @@ def test_comparison_of_runs(root: Path, settings: RunSettings) -> None:
         assert f"{100 * metrics['final_accuracy']:.1f} %" in page
         assert f'href="{name}/report.html"' in page
     assert "the runs have the same settings" in page
+
+
+def test_a_response_is_cut_off_only_at_the_configured_limit():
+    """verl takes the longest response of the batch for the limit."""
+    rows = [(7.0, 0.33), (16.0, 0.25)]
+    steps = [
+        Step(number, {"response_length/max": longest, "response_length/clip_ratio": share})
+        for number, (longest, share) in enumerate(rows, start=1)
+    ]
+    corrected = without_false_cut_offs(Training(steps, [], None), max_response_length=16)
+    assert [step.values["response_length/clip_ratio"] for step in corrected.steps] == [0.0, 0.25]

@@ -2,12 +2,15 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from slipway.errors import SlipwayError
 from slipway.manifest import Manifest, read_manifest, verify_files
+
+
+CUT_OFF = "response_length/clip_ratio"
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,22 @@ def read_training(train_folder: Path) -> Training:
             f"train says {promised} steps"
         )
     return Training(logged.steps, logged.validations, manifest)
+
+
+def without_false_cut_offs(training: Training, max_response_length: int) -> Training:
+    """Set the share of cut-off responses to 0 in steps whose longest response is shorter than the limit.
+
+    verl counts the responses that are as long as the longest of the batch (metric_utils.py:576 of 0.9.1 takes the
+    width of the padded batch for the limit).
+    """
+
+    def corrected(step: Step) -> Step:
+        longest = step.values.get("response_length/max")
+        if CUT_OFF not in step.values or longest is None or longest >= max_response_length:
+            return step
+        return Step(step.number, step.values | {CUT_OFF: 0.0})
+
+    return replace(training, steps=[corrected(step) for step in training.steps])
 
 
 def read_evaluated(result: Path, folder: Path, checkpoint: str) -> Evaluated:

@@ -12,7 +12,14 @@ from slipway.report.comparison import Comparison, check_pair, compare
 from slipway.report.logs import last_errors
 from slipway.report.page import Page, render_page
 from slipway.report.provenance_view import StageRecord, record_stage
-from slipway.report.reading import Evaluated, read_evaluated, read_json, read_steps, read_training
+from slipway.report.reading import (
+    Evaluated,
+    read_evaluated,
+    read_json,
+    read_steps,
+    read_training,
+    without_false_cut_offs,
+)
 from slipway.report.samples_view import choose_samples
 from slipway.report.settings_view import RunSettings, settings_tables
 
@@ -28,7 +35,8 @@ def write_report(paths: ResultPaths, settings: RunSettings) -> None:
     """
     folder = paths.run(settings.name)
     with FolderLock(folder / ".report.lock", "stage report", wait_seconds=600):
-        training = read_training(paths.train(settings.name))
+        logged = read_training(paths.train(settings.name))
+        training = without_false_cut_offs(logged, settings.run.grpo.max_response_length)
         base, final = _read_pair(paths, settings.name)
         check_pair(base, final)
         comparisons = [compare(base, final, name) for name in settings.run.evaluation]
@@ -69,6 +77,8 @@ def write_partial_report(paths: ResultPaths, settings: RunSettings) -> None:
     training = _attempt(lambda: read_training(paths.train(name)), missing)
     if training is None:
         training = _attempt(lambda: read_steps(paths.metrics(name)), [])
+    if training is not None:
+        training = without_false_cut_offs(training, settings.run.grpo.max_response_length)
     pair = _attempt(lambda: _read_pair(paths, name), missing)
     comparisons = _attempt(lambda: _compare_all(pair, settings), missing) if pair else None
     stages = _attempt(lambda: _read_provenance(paths, settings), missing)

@@ -1,15 +1,20 @@
 """Train a run: submit its job, or follow the one that is at work already, until the last step."""
 
 from slipway.cli import run, stage_parser, start
-from slipway.launch.launcher import Training, train
+from slipway.config.site import read_site
+from slipway.launch.launcher import train
+from slipway.launch.training import Training
 from slipway.manifest import read_manifest
-from slipway.resolve import device_environment, plan_from_file
+from slipway.resolve import device_environment, plan_from_file, ray_node_options
 
 
 def main() -> None:
     """Read the command line and train."""
     parser = stage_parser(__doc__)
     parser.add_argument("run", help="name under `runs`")
+    parser.add_argument(
+        "--executor", choices=("local", "slurm"), default="local", help="where the job runs (%(default)s)"
+    )
     arguments = start(parser)
 
     plan = plan_from_file(arguments.config, arguments.results)
@@ -28,9 +33,14 @@ def main() -> None:
                 ).digest,
             },
             environment=device_environment(resolved.run),
+            ray_node=ray_node_options(resolved.run),
             train_folder=paths.train(resolved.name),
             runtime_minutes=resolved.run.runtime_minutes,
             gpus=resolved.run.gpus_per_node if resolved.run.device == "cuda" else 0,
+            nodes=resolved.run.nodes,
+            processes=resolved.run.gpus_per_node,
+            executor=arguments.executor,
+            site=read_site(),
         )
     )
 

@@ -23,7 +23,12 @@ rule train:
         mem_mb=10000,
         runtime=lambda wildcards: CONFIG.runs[wildcards.run].runtime_minutes,
         training=1,
+        nodes=lambda wildcards: CONFIG.runs[wildcards.run].nodes,
+        gpus_per_node=lambda wildcards: CONFIG.runs[wildcards.run].gpus_per_node,
+        # local: a process of this machine; slurm: a job of its own, which profiles/slurm asks for
+        executor="local",
     message:
-        "train {wildcards.run}: GRPO by verl and Megatron-core"
+        "train {wildcards.run}: GRPO by verl and Megatron-core on {resources.nodes} x {resources.gpus_per_node} GPUs"
+        " (CPU: processes), {resources.runtime} minutes a job"
     shell:
-        'python -P scripts/train.py "$SLIPWAY_CONFIG" {wildcards.run:q} --log {log:q}'
+        'python -P scripts/train.py "$SLIPWAY_CONFIG" {wildcards.run:q} --executor {resources.executor} --log {log:q}'

@@ -111,6 +111,11 @@ def device_environment(run: Run) -> dict[str, str]:
     return cpu_environment.environment(run.gpus_per_node) if run.device == "cpu" else {}
 
 
+def ray_node_options(run: Run) -> dict[str, int]:
+    """Return what Ray is to be told of a node's resources on the run's device; nothing where it sees them."""
+    return cpu_environment.ray_node_options(run.gpus_per_node) if run.device == "cpu" else {}
+
+
 def _resolve_run(name: str, run: Run, config: Config, paths: ResultPaths) -> tuple[ResolvedRun | None, list[Problem]]:
     try:
         model = architecture_of(run.model, config.models[run.model], paths)

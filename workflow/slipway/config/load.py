@@ -74,7 +74,7 @@ def named(entries: Mapping[str, Section], section: str, name: str) -> Section:
     return entries[name]
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path, expected: Iterable[str] = SECTIONS) -> dict[str, Any]:
     """Read one YAML file whose top level is a mapping; a key given twice is an error."""
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), Loader=_StrictLoader)
@@ -83,7 +83,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise SlipwayError(f"{path}: not valid YAML: {error}") from None
     if not isinstance(content, dict):
-        raise SlipwayError(f"{path}: expected a mapping with the keys {', '.join(SECTIONS)}")
+        raise SlipwayError(f"{path}: expected a mapping with the keys {', '.join(expected)}")
     return content
 
 

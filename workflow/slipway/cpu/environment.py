@@ -54,17 +54,19 @@ def overrides(gpus_per_node: int = 1) -> dict[str, Scalar]:
         "data.dataloader_num_workers": 0,
         # Each storage unit is a process of its own; the default of eight costs 4 GiB.
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
-        # Pretended: verl asks for three CPUs and one GPU a rank, besides its own actors.
-        "ray_kwargs.ray_init.num_cpus": 16 * gpus_per_node,
-        "ray_kwargs.ray_init.num_gpus": gpus_per_node,
+        **{f"ray_kwargs.ray_init.{name}": value for name, value in ray_node_options(gpus_per_node).items()},
         "ray_kwargs.ray_init.include_dashboard": False,
-        "ray_kwargs.ray_init.object_store_memory": 300_000_000,
         # The reference model's config refers to the actor's.
         **{
             f"actor_rollout_ref.actor.megatron.override_transformer_config.{key}": value
             for key, value in _TRANSFORMER_CONFIG.items()
         },
     }
+
+
+def ray_node_options(gpus_per_node: int = 1) -> dict[str, int]:
+    """Resources of a node as Ray is told of them. Pretended: verl asks for three CPUs and one GPU a rank."""
+    return {"num_cpus": 16 * gpus_per_node, "num_gpus": gpus_per_node, "object_store_memory": 300_000_000}
 
 
 _TRANSFORMER_CONFIG: Mapping[str, Scalar] = {

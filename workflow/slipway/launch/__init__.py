@@ -8,8 +8,13 @@ from typing import Any
 # Record in a training's folder of what its checkpoints depend on.
 STARTED = "started.json"
 
+# Name under which our trainer is registered with verl, and the module that verl's processes load for that.
+TRAINER = "slipway_sync"
+REGISTRATION = "slipway.launch.registration"
+
 # verl keys of every training that Slipway launches, on any device.
 VERL_SETTINGS: dict[str, Any] = {
+    "trainer.v1.trainer_mode": TRAINER,
     "trainer.v1.sampler.custom_sampler.path": "pkg://slipway.launch.sampler",
     "trainer.v1.sampler.custom_sampler.name": "OrderedReplayBuffer",
 }

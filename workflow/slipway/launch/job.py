@@ -1,4 +1,4 @@
-"""What runs inside the allocation: one segment of training, from start to an orderly end."""
+"""What runs inside the allocation, one task a node: one segment of training, from start to an orderly end."""
 
 import logging
 import os
@@ -9,12 +9,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from slipway.launch import checkpoints, processes, segments
+from slipway.errors import SlipwayError
+from slipway.launch import REGISTRATION, allocation, checkpoints, processes, ray_cluster, segments, stop
+from slipway.launch.training import MAIN_PPO
 from slipway.manifest import FolderLock
 
 JOB_LOCK = "job.lock"
@@ -22,6 +25,10 @@ LOG = "main_ppo.log"
 # How long verl may take to exit by itself after the checkpoint of the last step is complete.
 EXIT_SECONDS = 60.0
 POLL_SECONDS = 0.5
+# How often SLURM is asked when the job will end: an administrator may change it.
+ASK_END_SECONDS = 60.0
+# How long SLURM may take to end a start that it has put back into the queue.
+REQUEUE_SECONDS = 600.0
 
 logger = logging.getLogger(__name__)
 
@@ -31,35 +38,70 @@ class TrainingJob:
     """One segment, as submitit pickles it: paths and words only, so that it can be read by any later version.
 
     `config` is the run's resolved verl config, `environment` what the device needs besides the inherited
-    environment, `steps` the training step at which the run is complete.
+    environment, `steps` the training step at which the run is complete, `module` what `python -m` trains with.
+    On several nodes `ray_node` tells Ray of the resources of each where it cannot see them.
     """
 
     config: Path
     train_folder: Path
     steps: int
     environment: Mapping[str, str] = field(default_factory=dict)
+    module: str = MAIN_PPO
+    ray_node: Mapping[str, int] = field(default_factory=dict)
 
     def __call__(self) -> int:
-        """Train until the last step, and return verl's exit status."""
+        """Train until the last step or until the job has to stop; raises `SlipwayError` when training failed."""
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
+        # Ray of a start that was killed may still hold memory, ports and GPUs of this node.
+        processes.end_marked(self._mark)
+        if allocation.rank() > 0:
+            return self._serve()
         with FolderLock(self.train_folder / JOB_LOCK, "training"):
-            # Ray of a segment that was killed may still hold memory, ports and GPUs.
-            processes.end_marked(self._mark)
             unfinished = checkpoints.remove_unfinished(self._checkpoints)
             if unfinished:
                 logger.info("removed unfinished checkpoints of steps %s", unfinished)
             segment = segments.begin(
                 self.train_folder,
-                job_id=os.environ.get("SLURM_JOB_ID") or str(os.getpid()),
+                job_id=allocation.job_id() or str(os.getpid()),
                 host=socket.gethostname(),
                 resumed_from=checkpoints.latest_step(self._checkpoints),
             )
+            folder = segments.folder_of(self.train_folder, segment.number)
+            order = _StopOrders(folder, self.train_folder)
             status = -signal.SIGKILL
             try:
-                status = self._run_verl(segments.folder_of(self.train_folder, segment.number))
+                with order.listening():
+                    status = self._train(folder, order)
             finally:
                 processes.end_marked(self._mark)
-                segments.finish(self.train_folder, segment, status)
-            return status
+                segment = segments.finish(self.train_folder, segment, status, order.reason_of_end(status))
+        # without the lock: where SLURM ends this start, it does so during a wait in `_end`
+        return self._end(segment)
+
+    def _end(self, segment: segments.Segment) -> int:
+        """Judge the segment by its checkpoint; where the job had to stop, put it back into the queue."""
+        reached, resumed_from, status = (
+            checkpoints.latest_step(self._checkpoints),
+            segment.resumed_from,
+            segment.exit_status,
+        )
+        if reached >= self.steps:
+            return 0
+        if segment.reason == segments.PREEMPTED:
+            logger.info("preempted after step %d; SLURM requeues the job", reached)
+            time.sleep(REQUEUE_SECONDS)
+        elif segment.reason == segments.TIME_LIMIT and reached > resumed_from:
+            if allocation.requeue():
+                logger.info("the time limit came after step %d; the job is in the queue again", reached)
+                time.sleep(REQUEUE_SECONDS)
+            # the launcher submits another job then
+            return 0
+        elif segment.reason == segments.TIME_LIMIT:
+            raise SlipwayError(
+                f"the job's time limit came before the first step after step {resumed_from} was made and saved: another "
+                "such segment would get no further. Raise the run's runtime_minutes."
+            )
+        raise SlipwayError(f"{self.module} ended with status {status} at step {reached} of {self.steps}")
 
     @property
     def _mark(self) -> str:
@@ -69,53 +111,148 @@ class TrainingJob:
     def _checkpoints(self) -> Path:
         return self.train_folder / "checkpoints"
 
-    def _run_verl(self, folder: Path) -> int:
-        # Ray puts sockets there, whose paths may have 107 bytes: TMPDIR is often too long for that.
-        ray_folder = tempfile.mkdtemp(prefix="slw-", dir="/tmp")
+    def _serve(self) -> int:
+        """Be one of the further nodes."""
         try:
-            with (folder / LOG).open("ab") as log:
-                return self._wait(self._start(folder, ray_folder, log))
+            with _short_folder() as ray_folder, (self.train_folder / f"node-{allocation.rank()}.log").open("ab") as log:
+                environment = self._environment() | {"RAY_TMPDIR": ray_folder}
+                status = ray_cluster.serve(self.train_folder, self.ray_node, environment, log)
         finally:
-            shutil.rmtree(ray_folder, ignore_errors=True)
+            processes.end_marked(self._mark)
+        if status:
+            raise SlipwayError(f"Ray ended on node {socket.gethostname()} with status {status} before the training did")
+        return 0
 
-    def _start(self, folder: Path, ray_folder: str, log: IO[bytes]) -> "subprocess.Popen[bytes]":
+    def _train(self, folder: Path, order: "_StopOrders") -> int:
+        environment = self._environment() | {
+            stop.VARIABLE: str(order.file),
+            "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"),
+        }
+        others = allocation.nodes()[1:]
+        with _short_folder() as ray_folder, (folder / LOG).open("ab") as log:
+            environment["RAY_TMPDIR"] = ray_folder
+            if not others:
+                return self._wait(self._start(folder, environment, log), order)
+            with ray_cluster.Head(self.train_folder, others, self.ray_node, environment, log) as head:
+                return self._wait(self._start(folder, head.environment, log, _JOIN_CLUSTER), order)
+
+    def _start(
+        self, folder: Path, environment: Mapping[str, str], log: IO[bytes], overrides: tuple[str, ...] = ()
+    ) -> "subprocess.Popen[bytes]":
         command = [
             sys.executable,
             "-m",
-            "verl.trainer.main_ppo",
+            self.module,
             f"--config-path={self.config.parent}",
             f"--config-name={self.config.stem}",
             f"hydra.run.dir={folder / 'hydra'}",
+            *overrides,
         ]
-        environment = (
+        return processes.start_bound(command, environment, folder, log)
+
+    def _environment(self) -> dict[str, str]:
+        modules = [self.environment.get("VERL_USE_EXTERNAL_MODULES", ""), REGISTRATION]
+        return (
             os.environ
             | dict(self.environment)
             | {
                 processes.MARK: self._mark,
-                "RAY_TMPDIR": ray_folder,
+                "VERL_USE_EXTERNAL_MODULES": ",".join(filter(None, modules)),
                 "RAY_USAGE_STATS_ENABLED": "0",
-                "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"),
                 "HYDRA_FULL_ERROR": "1",
                 "PYTHONUNBUFFERED": "1",
                 "PYTHONPATH": os.pathsep.join(_package_roots()),
             }
         )
-        return processes.start_bound(command, environment, folder, log)
 
-    def _wait(self, verl: "subprocess.Popen[bytes]") -> int:
+    def _wait(self, verl: "subprocess.Popen[bytes]", order: "_StopOrders") -> int:
         """Wait for verl to exit; help it when it stays after its work is done."""
         complete_since: float | None = None
         while True:
             try:
                 return verl.wait(POLL_SECONDS)
             except subprocess.TimeoutExpired:
-                pass
+                order.update()
             if checkpoints.latest_step(self._checkpoints) < self.steps:
                 continue
             complete_since = complete_since or time.monotonic()
             if time.monotonic() - complete_since > EXIT_SECONDS:
                 logger.info("verl has saved its last step %.0f s ago and still runs: ending it", EXIT_SECONDS)
                 return 0
+
+
+# ray.init takes no resources when it joins a cluster.
+_JOIN_CLUSTER = tuple(
+    f"++ray_kwargs.ray_init.{key}=null" for key in ("num_cpus", "num_gpus", "object_store_memory", "include_dashboard")
+)
+
+
+class _StopOrders:
+    """Keeps the segment's stop order true: SLURM's end time, and a signal that it sends."""
+
+    def __init__(self, folder: Path, train_folder: Path):
+        self.file = folder / "stop.json"
+        self.reason: str | None = None
+        self._save_seconds = segments.longest_save(train_folder)
+        self._deadline: float | None = None
+        self._asked = float("-inf")
+        self._signalled = False
+        self._given: stop.StopOrder | None = None
+        self.update()
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take SIGUSR2, with which SLURM announces an end: submitit asks for it, and would take it itself."""
+
+        def note(_number: int, _frame: object) -> None:
+            self._signalled = True
+
+        before = signal.signal(signal.SIGUSR2, note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGUSR2, before)
+
+    def update(self) -> None:
+        """Ask SLURM now and then, and write the order anew when it has changed."""
+        if time.monotonic() - self._asked > ASK_END_SECONDS:
+            self._asked = time.monotonic()
+            self._deadline = allocation.end_time() or self._deadline
+        if self._signalled and self.reason is None:
+            self.reason = segments.PREEMPTED if allocation.is_preempted() else segments.TIME_LIMIT
+            logger.info("SLURM announces the end of this job: %s", self.reason)
+        order = stop.StopOrder(
+            self._deadline,
+            self._signalled,
+            self._save_seconds if self._save_seconds is not None else _guess(self._deadline),
+        )
+        if order != self._given:
+            stop.give(order, self.file)
+            self._given = order
+
+    def reason_of_end(self, status: int) -> str | None:
+        """Return why training ended before its last step; None when it ended of itself."""
+        if self.reason is None and stop.was_obeyed(self.file):
+            self.reason = segments.TIME_LIMIT
+        if self.reason is None and status != 0 and allocation.is_preempted():
+            # SLURM's SIGTERM reached verl and Ray as well
+            self.reason = segments.PREEMPTED
+        return self.reason
+
+
+def _guess(deadline: float | None) -> float:
+    """Return a guess of how long a checkpoint takes before one was made: a twentieth of the segment, two minutes at most."""
+    return 120.0 if deadline is None else min(120.0, max(0.0, deadline - time.time()) / 20)
+
+
+@contextmanager
+def _short_folder() -> Iterator[str]:
+    """Make a folder for Ray's sockets, whose paths may have 107 bytes: TMPDIR is often too long for that."""
+    folder = tempfile.mkdtemp(prefix="slw-", dir="/tmp")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _package_roots() -> list[str]:

@@ -8,52 +8,22 @@ import json
 import logging
 import signal
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
-from typing import Any
-
-import submitit
 
 from slipway.config.identity import changed_since_start, training_identity
 from slipway.config.load import ConfigError
 from slipway.errors import SlipwayError
-from slipway.launch import STARTED, checkpoints, segments
-from slipway.launch.job import JOB_LOCK, LOG, TrainingJob
+from slipway.launch import STARTED, checkpoints, local_job, segments, slurm_job
+from slipway.launch.job import LOG, TrainingJob
 from slipway.launch.progress import Progress, last_lines
-from slipway.manifest import FolderLock, LockHeldError, Product, open_product, write_json
+from slipway.launch.training import Ending, Training
+from slipway.manifest import LockHeldError, Product, open_product, write_json
 
 VERSION = 1
 
-JOB = "job.json"
 POLL_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Training:
-    """What to train: names, files, and the digests of what goes in.
-
-    `config_file` is the resolved verl config and `resolved` its content; `inputs` are digests of the data and model
-    manifests; `environment` is what the device needs in the job's environment; `gpus` are the GPUs of a node, 0 on the
-    CPU.
-    """
-
-    run: str
-    config_file: Path
-    resolved: Mapping[str, Any]
-    inputs: Mapping[str, str]
-    environment: Mapping[str, str]
-    train_folder: Path
-    runtime_minutes: int
-    gpus: int
-
-    @property
-    def steps(self) -> int:
-        """The step at which the training is complete."""
-        return int(self.resolved["trainer"]["total_training_steps"])
 
 
 def train(training: Training) -> None:
@@ -111,63 +81,27 @@ def _refuse_other_training(training: Training) -> None:
 
 
 def _bring_to_last_step(training: Training, progress: Progress) -> None:
-    before = checkpoints.latest_step(training.train_folder / "checkpoints")
-    if _adopt_living_job(training, progress):
-        logger.info("train %s: the job that was running already has ended", training.run)
-    while checkpoints.latest_step(training.train_folder / "checkpoints") < training.steps:
-        _run_job(training, progress)
-        if _adopt_living_job(training, progress):
-            # our job found another one at work, which was submitted in the moment before a crash
-            continue
-        reached = checkpoints.latest_step(training.train_folder / "checkpoints")
-        if reached < training.steps:
-            raise SlipwayError(_explain_failure(training, before, reached))
-    progress.update()
-
-
-def _adopt_living_job(training: Training, progress: Progress) -> bool:
-    """Wait for a job that trains in this folder already; return whether there was one."""
-    lock = FolderLock(training.train_folder / JOB_LOCK, "looking for a running training")
-    adopted = False
-    while True:
-        try:
-            with lock:
-                return adopted
-        except LockHeldError:
-            if not adopted:
-                logger.info("train %s: found the training at work, following it", training.run)
-            adopted = True
-            progress.update()
-            time.sleep(POLL_SECONDS)
-
-
-def _run_job(training: Training, progress: Progress) -> None:
-    """Submit one job and wait for its end."""
-    executor = submitit.AutoExecutor(folder=training.train_folder / "submitit", cluster="local")
-    executor.update_parameters(
-        name=f"slipway-{training.run}", timeout_min=training.runtime_minutes, gpus_per_node=training.gpus
-    )
-    job_function = TrainingJob(
+    """Let one job after another train, as long as each gets further and ended for a reason that is no fault."""
+    folder = training.train_folder
+    job = TrainingJob(
         config=training.config_file.absolute(),
-        train_folder=training.train_folder.absolute(),
+        train_folder=folder.absolute(),
         steps=training.steps,
         environment=dict(training.environment),
+        module=training.module,
+        ray_node=dict(training.ray_node),
     )
-    record = training.train_folder / JOB
-    write_json(record, {"state": "submitting"})
-    with _interruptible():
-        job = executor.submit(job_function)
-        write_json(record, {"state": "submitted", "executor": "local", "job": job.job_id})
-        try:
-            while not job.done():
-                progress.update()
-                time.sleep(POLL_SECONDS)
-        except BaseException:
-            logger.info("train %s: interrupted, ending the job; the same command continues it", training.run)
-            job.cancel(check=False)
-            raise
+    run = slurm_job.run if training.executor == "slurm" else local_job.run
+    while (before := checkpoints.latest_step(folder / "checkpoints")) < training.steps:
+        with _interruptible():
+            ending = run(training, job, progress)
+        progress.update()
+        reached = checkpoints.latest_step(folder / "checkpoints")
+        if reached < training.steps and not (ending.resumable and reached > before):
+            raise SlipwayError(_explain_failure(training, before, reached, ending))
+        if reached < training.steps:
+            logger.info("train %s: %s; going on after step %d", training.run, ending.words, reached)
     progress.update()
-    write_json(record, {"state": "ended", "executor": "local", "job": job.job_id})
 
 
 class _interruptible:
@@ -184,11 +118,11 @@ class _interruptible:
         raise KeyboardInterrupt
 
 
-def _explain_failure(training: Training, before: int, reached: int) -> str:
+def _explain_failure(training: Training, before: int, reached: int, ending: Ending) -> str:
     known = segments.read_all(training.train_folder)
     if not known:
         where = training.train_folder / "submitit"
-        return f"run {training.run!r}: the job ended before training began; its logs are in {where}"
+        return f"run {training.run!r}: the job ended before training began. {ending.words}; its logs are in {where}"
     last = known[-1]
     log = segments.folder_of(training.train_folder, last.number) / LOG
     kept = (
@@ -199,7 +133,7 @@ def _explain_failure(training: Training, before: int, reached: int) -> str:
     progress = "trained no step that was saved" if reached == before else f"got from step {before} to {reached}"
     return (
         f"run {training.run!r}: the training ended with status {last.exit_status} before step {training.steps}; it "
-        f"{progress}. {kept}\nThe last lines of {log}:\n{last_lines(log)}"
+        f"{progress}. {ending.words}. {kept}\nThe last lines of {log}:\n{last_lines(log)}"
     )
 
 

@@ -8,6 +8,7 @@ import contextlib
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +39,13 @@ def start_bound(
         stdout=output,
         stderr=subprocess.STDOUT,
         start_new_session=True,
+        # SLURM sends SIGUSR2 to every process of a job; it is meant for the job alone, and ends who does not expect it
+        preexec_fn=_ignore_user_signal,
     )
+
+
+def _ignore_user_signal() -> None:
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
 
 
 def end_marked(mark: str, patience_seconds: float = 5.0) -> list[int]:

@@ -19,6 +19,8 @@ class Progress:
         self.run = run
         self.train_folder = train_folder
         self.steps = steps
+        # what the job is doing while it does not train
+        self.waiting_for = "waiting for the job to start"
         self._said = 0
         self._segment = 0
         self._started = time.monotonic()
@@ -28,7 +30,7 @@ class Progress:
         """Say what has happened since the last call."""
         known = segments.read_all(self.train_folder)
         if not known or (known[-1].ended is not None and known[-1].number != self._segment):
-            self._say_if_silent("waiting for the job to start")
+            self._say_if_silent(self.waiting_for)
             return
         newest = known[-1]
         if newest.number != self._segment:

@@ -7,11 +7,15 @@ them: where two segments trained the same step, the later one counts, since trai
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from slipway.manifest import write_json, write_text
+
+# Why a segment ended before the last step, where SLURM ended it.
+TIME_LIMIT = "time limit"
+PREEMPTED = "preempted"
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,7 @@ class Segment:
     ended: float | None = None
     exit_status: int | None = None
     last_step: int | None = None
+    reason: str | None = None
 
 
 def folder_of(train_folder: Path, number: int) -> Path:
@@ -41,11 +46,11 @@ def begin(train_folder: Path, job_id: str, host: str, resumed_from: int) -> Segm
     return segment
 
 
-def finish(train_folder: Path, segment: Segment, exit_status: int) -> Segment:
+def finish(train_folder: Path, segment: Segment, exit_status: int, reason: str | None = None) -> Segment:
     """Record how a segment ended."""
     steps = [row["step"] for row in training_rows(folder_of(train_folder, segment.number) / "metrics.jsonl")]
-    ended = Segment(
-        **asdict(segment) | {"ended": time.time(), "exit_status": exit_status, "last_step": max(steps, default=None)}
+    ended = replace(
+        segment, ended=time.time(), exit_status=exit_status, last_step=max(steps, default=None), reason=reason
     )
     write_json(folder_of(train_folder, segment.number) / "segment.json", asdict(ended))
     return ended
@@ -68,6 +73,17 @@ def training_rows(metrics_file: Path) -> Iterator[dict[str, Any]]:
             continue
         if "step" in row and row["step"] > 0 and isinstance(row.get("data"), dict):
             yield row
+
+
+def longest_save(train_folder: Path) -> float | None:
+    """Return the longest time in seconds that a checkpoint took so far; None before the first one."""
+    times = [
+        row["data"]["timing_s/save_checkpoint"]
+        for segment in read_all(train_folder)
+        for row in training_rows(folder_of(train_folder, segment.number) / "metrics.jsonl")
+        if "timing_s/save_checkpoint" in row["data"]
+    ]
+    return max(times, default=None)
 
 
 def merge_metrics(train_folder: Path) -> list[dict[str, Any]]:

@@ -32,9 +32,10 @@ def atomic_path(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write `text` to `path` atomically."""
+def write_text(path: Path, text: str, mode: int = 0o666) -> None:
+    """Write `text` to `path` atomically; `mode`, less the umask, holds from the first byte on."""
     with atomic_path(path) as temporary:
+        temporary.touch(mode)
         temporary.write_text(text, encoding="utf-8")
 
 

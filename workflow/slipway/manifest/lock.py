@@ -2,7 +2,8 @@
 
 The lock is a small JSON file that names host, boot, process and SLURM job of its owner. An owner on this host is
 alive when a process with the same id and start time is; an owner elsewhere is alive while its heartbeat (the
-file's modification time, renewed every `HEARTBEAT_SECONDS`) is fresh. A dead owner's lock is taken over.
+file's modification time, renewed every `HEARTBEAT_SECONDS`) is fresh, and while SLURM, if it belongs to a job,
+does not say that the job has ended or was started anew. A dead owner's lock is taken over.
 """
 
 import contextlib
@@ -18,6 +19,7 @@ from typing import Any
 
 import psutil
 
+from slipway import slurm
 from slipway.errors import SlipwayError
 
 HEARTBEAT_SECONDS = 15.0
@@ -38,6 +40,7 @@ def process_identity(pid: int | None = None) -> dict[str, Any]:
         "pid": process.pid,
         "started": process.create_time(),
         "slurm_job": os.environ.get("SLURM_JOB_ID"),
+        "slurm_restart": os.environ.get("SLURM_RESTART_COUNT", "0"),
     }
 
 
@@ -141,6 +144,8 @@ class FolderLock:
             return False
         if is_this_host(owner):
             return is_running(owner)
+        if _job_is_over(owner):
+            return False
         try:
             return time.time() - self.path.stat().st_mtime < SILENCE_SECONDS
         except FileNotFoundError:
@@ -164,6 +169,23 @@ class FolderLock:
         while not self._stop.wait(HEARTBEAT_SECONDS):
             with contextlib.suppress(FileNotFoundError):
                 os.utime(self.path)
+
+
+def _job_is_over(owner: dict[str, Any]) -> bool:
+    """Return whether SLURM says for certain that the owner's job has ended, or has been started again since."""
+    job = owner.get("slurm_job")
+    if job is None:
+        return False
+    if job == os.environ.get("SLURM_JOB_ID"):
+        # SLURM starts a requeued job again under its old id, when nothing of the former start is left
+        return owner.get("slurm_restart") != os.environ.get("SLURM_RESTART_COUNT", "0")
+    if not slurm.is_here():
+        return False
+    try:
+        known = slurm.find_job(job)
+    except slurm.SlurmUnavailableError:
+        return False
+    return known is None or (not known.alive and known.state not in slurm.PASSING)
 
 
 def _boot_id() -> str:

@@ -9,7 +9,6 @@ from typing import Any
 from slipway.errors import SlipwayError
 from slipway.manifest import Manifest, read_manifest, verify_files
 
-
 CUT_OFF = "response_length/clip_ratio"
 
 

@@ -9,15 +9,22 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export HF_HUB_OFFLINE := 1
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: demo test test-full check unit format lock schema clean help
+.PHONY: demo demo-slurm test test-full check unit format lock schema clean help
 
 help:
 	@echo "make demo       train, evaluate and report a small model on this machine's CPU (results/demo/report.html)"
+	@echo "make demo-slurm the same on a SLURM cluster of two nodes that it brings up on this machine (root; Debian's SLURM)"
 	@echo "make test       everything that CI runs"
 	@echo "make check      format, lint, types and unit tests, in under two minutes"
 
 demo: $(INSTALLED)
 	@snakemake --profile profiles/local
+	@python -P scripts/report.py config.yaml demo --verdict
+
+demo-slurm: $(INSTALLED)
+	@python tests/slurm/sandbox up
+	@status=0; python tests/slurm/sandbox run snakemake --profile slurm || status=$$?; \
+	  python tests/slurm/sandbox down; exit $$status
 	@python -P scripts/report.py config.yaml demo --verdict
 
 check: $(INSTALLED)

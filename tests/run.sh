@@ -1,9 +1,17 @@
 #!/usr/bin/env bash
-# What `make test` runs after `make check`: the tests under tests/pipeline, with a list of what had to be left out.
+# What `make test` runs after `make check`: the tests under tests/pipeline and tests/slurm, with a list of what had to be left out.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 left_out=()
 deselect=()
+folders=(tests/pipeline)
+if [ "$(id -u)" != 0 ]; then
+  left_out+=("SLURM tests: the sandbox cluster needs root")
+elif ! command -v slurmctld >/dev/null || ! command -v mariadbd >/dev/null; then
+  left_out+=("SLURM tests: no SLURM here (.ci/run says which packages)")
+else
+  folders+=(tests/slurm)
+fi
 if ! command -v chromium >/dev/null; then
   left_out+=("browser tests: no chromium here (apt-get install chromium)")
   deselect+=(-m "not browser")
@@ -12,7 +20,7 @@ if [ ${#left_out[@]} -gt 0 ] && [ -n "${CI:-}" ]; then
   printf 'missing in CI: %s\n' "${left_out[@]}" >&2
   exit 1
 fi
-python -m pytest --durations=15 "${deselect[@]}" tests/pipeline
+python -m pytest --durations=15 "${deselect[@]}" "${folders[@]}"
 if [ ${#left_out[@]} -gt 0 ]; then
   printf 'left out: %s\n' "${left_out[@]}"
 fi

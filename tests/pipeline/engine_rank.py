@@ -133,10 +133,9 @@ def batch() -> Any:
 
 
 def mean_negative_log_prob(model_output: Any, data: Any, dp_group: Any = None) -> tuple[Any, dict[str, float]]:
-    """Return the loss of plain language modelling."""
-    log_probs = model_output["log_probs"]
-    values = log_probs.values() if log_probs.is_nested else log_probs
-    loss = -values.float().sum() / data["batch_num_tokens"]
+    """Return the loss of plain language modelling: entry i of a row of `log_probs` is that of token i + 1."""
+    rows = zip(model_output["log_probs"].unbind(), data["loss_mask"].unbind(), strict=True)
+    loss = -sum((row[:-1].float() * mask[1:]).sum() for row, mask in rows) / data["batch_num_tokens"]
     return loss, {"loss": loss.detach().item()}
 
 

@@ -108,6 +108,31 @@ def test_first_weights_are_the_hugging_face_ones(model, unbroken):
     assert differences(expected, unbroken[1].weights["start"]) == {}
 
 
+def test_a_step_goes_against_the_gradient_that_transformers_computes(model, tmp_path):
+    """Adam's first step moves each weight by the learning rate against the sign of its gradient."""
+    import engine_rank
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    reference = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    batch = engine_rank.batch()
+    rows = list(zip(batch["input_ids"].unbind(), batch["loss_mask"].unbind(), strict=True))
+    loss = sum(
+        -(reference(ids[None]).logits[0, :-1].log_softmax(-1).gather(1, ids[1:, None])[:, 0] * mask[1:]).sum()
+        for ids, mask in rows
+    )
+    (loss / sum(int(mask.sum()) for _, mask in rows)).backward()
+    trained = run_engine(model, tmp_path, "run", "--train", 1)
+    gradients = {name: parameter.grad for name, parameter in reference.named_parameters()}
+    norm = torch.sqrt(sum((gradient**2).sum() for gradient in gradients.values())).item()
+    assert trained.grad_norms == pytest.approx([norm], rel=2**-6)
+    for name, gradient in gradients.items():
+        moved = trained.weights["end"][name].float() - trained.weights["start"][name].float()
+        seen = moved != 0  # bfloat16 does not show so small a change of a weight near one, such as a norm's
+        agreement = (-moved.sign() * gradient)[seen].sum() / gradient.abs()[seen].sum().clamp(min=1e-12)
+        assert agreement > 0.99 or not seen.any(), name
+
+
 @pytest.mark.parametrize(("tp", "pp"), [(2, 1), (1, 2)], ids=["tensor and sequence parallel", "pipeline parallel"])
 def test_parallel_layouts_train_alike(model, unbroken, tmp_path, tp, pp):
     parallel = run_engine(model, tmp_path, "run", "--train", 3, tp=tp, pp=pp)

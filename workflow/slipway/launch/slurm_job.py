@@ -49,7 +49,7 @@ def run(training: Training, job: TrainingJob, progress: Progress) -> Ending:
         ended = _follow(number, progress)
     except BaseException:
         logger.info(
-            "train %s: the launcher ends, SLURM job %s goes on. The same command follows it again; `scancel %s` ends it.",
+            "train %s: SLURM job %s goes on without its launcher. The same command follows it; `scancel %s` ends it.",
             training.run,
             number,
             number,
@@ -149,7 +149,7 @@ def _outside_of_jobs() -> Iterator[None]:
 
 
 def _give_pickle(training: Training, number: str) -> None:
-    """Finish what a launcher began that died between sbatch and renaming its pickle, for which the job waits a minute."""
+    """Name the pickle of a launcher that died between sbatch and doing so; the job waits for it, for a minute."""
     paths = JobPaths(training.train_folder / "submitit", number)
     if paths.submitted_pickle.exists():
         return
@@ -199,6 +199,8 @@ def _ending(number: str, job: slurm.Job) -> Ending:
     words = f"SLURM says of job {number}: {job.state}" + (f" (on {job.nodes})" if job.nodes else "")
     if job.state == "CANCELLED":
         words += ". Somebody has ended it, with scancel for instance"
+    if job.state == "TIMEOUT":
+        words += ". The run's runtime_minutes must be enough for the start-up, one step and one checkpoint"
     return Ending(words, resumable=job.state in ("TIMEOUT", "COMPLETED", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL"))
 
 

@@ -52,7 +52,7 @@ def _mark_of(file: Path) -> Path:
 
 
 class StopWatch:
-    """Measures steps and checkpoints, and says after a step whether there is time for another one and its checkpoint."""
+    """Measures steps and checkpoints; says after a step whether there is time for another one and its checkpoint."""
 
     def __init__(self, file: Path | None):
         self._file = file

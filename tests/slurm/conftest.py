@@ -1,0 +1,141 @@
+"""The sandbox cluster, up once for all tests here, and trainings on it."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sandbox.cluster import Cluster
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+LAUNCH = (sys.executable, "-P", str(HERE / "launch_small.py"))
+ENVIRONMENT = os.environ | {
+    "PYTHONPATH": f"{ROOT / 'workflow'}:{HERE}",
+    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+}
+
+
+def wait_until(condition: Callable[[], object], what: str, seconds: float = 90) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {seconds:g} s")
+        time.sleep(0.2)
+
+
+@pytest.fixture(scope="session")
+def shared() -> Iterator[Path]:
+    """A folder that all nodes see: each has a /tmp of its own, where pytest's folders would be."""
+    folder = Path(f"/var/tmp/slipway-tests-{os.getpid()}")
+    folder.mkdir()
+    folder.chmod(0o777)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def cluster(shared: Path) -> Iterator[Cluster]:
+    sandbox = Cluster(shared / "sandbox", nodes=2, gpus=4, shared=(ROOT,))
+    sandbox.up()
+    yield sandbox
+    sandbox.down()
+
+
+class SmallTraining:
+    """One training by the small trainer, launched and disturbed as a user, a cluster or bad luck would."""
+
+    def __init__(self, cluster: Cluster, folder: Path):
+        self.cluster, self.folder = cluster, folder
+        self.said = folder.with_suffix(".txt")
+        self.options: tuple[str, ...] = ()
+
+    def start(self, *options: object, path: str | None = None) -> subprocess.Popen:
+        """Start a launcher; options are kept, so that starting again without any is the same command."""
+        if options:
+            self.options = tuple(map(str, options))
+        environment = ENVIRONMENT | ({"PATH": f"{path}:{ENVIRONMENT['PATH']}"} if path else {})
+        with self.said.open("a") as out:
+            return subprocess.Popen(
+                self.cluster.command(*LAUNCH, self.folder, *self.options, folder=ROOT),
+                env=environment,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def finish(self, launcher: subprocess.Popen | None = None, seconds: float = 180) -> str:
+        """Let the launcher (a new one without argument) come to its end; return all that was said."""
+        status = (launcher or self.start()).wait(seconds)
+        assert status == 0, self.text()
+        return self.text()
+
+    def fail(self, launcher: subprocess.Popen, seconds: float) -> str:
+        """Wait for the launcher to end with an error within so many seconds."""
+        assert launcher.wait(seconds) == 1, self.text()
+        return self.text()
+
+    def text(self) -> str:
+        return self.said.read_text()
+
+    def kill(self, launcher: subprocess.Popen) -> None:
+        """kill -9 of the launcher, inside the cluster too: nsenter stands before it."""
+        os.killpg(launcher.pid, signal.SIGKILL)
+        launcher.wait()
+
+    @property
+    def segments(self) -> list[dict]:
+        return [json.loads(file.read_text()) for file in sorted(self.folder.glob("train/segments/*/segment.json"))]
+
+    @property
+    def job(self) -> str | None:
+        record = self.folder / "train/job.json"
+        return json.loads(record.read_text()).get("job") if record.is_file() else None
+
+    def wait_for_step(self, step: int, segment: int = 1, seconds: float = 90) -> None:
+        file = self.folder / f"train/segments/{segment:03d}/metrics.jsonl"
+        wait_until(lambda: file.is_file() and len(file.read_text().splitlines()) >= step, f"step {step}", seconds)
+
+    def jobs(self) -> list[str]:
+        """Return the ids of all jobs that SLURM has ever had of this training."""
+        name = json.loads((self.folder / "train/job.json").read_text())["name"]
+        listed = self.cluster.ask("squeue", "--noheader", "--states=all", "--format=%i", f"--name={name}")
+        return sorted(set(listed.split()))
+
+    def weights(self) -> dict:
+        import torch
+
+        newest = max(self.folder.glob("train/checkpoints/global_step_*"), key=lambda path: int(path.name.split("_")[2]))
+        return torch.load(newest / "state.pt")["model"] | {"step": newest.name}
+
+
+@pytest.fixture
+def training(cluster: Cluster, shared: Path, request: pytest.FixtureRequest) -> Iterator[SmallTraining]:
+    small = SmallTraining(cluster, shared / request.node.name)
+    yield small
+    if small.job:
+        cluster.run("scancel", small.job)
+    cluster.wait_until_idle()
+    assert [cluster.processes_on(name) for name in cluster.names] == [[], []]
+
+
+@pytest.fixture(scope="session")
+def undisturbed(shared: Path) -> Callable[[int], dict]:
+    """Return the weights of a training of so many steps in one process, without a cluster."""
+    known: dict[int, dict] = {}
+
+    def weights(steps: int) -> dict:
+        if steps not in known:
+            folder = shared / f"undisturbed-{steps}"
+            command = [*LAUNCH, str(folder), "--executor", "local", "--steps", str(steps), "--step-seconds", "0"]
+            subprocess.run(command, env=ENVIRONMENT, check=True, timeout=120, capture_output=True)
+            known[steps] = SmallTraining(None, folder).weights()
+        return known[steps]
+
+    return weights

@@ -1,0 +1,129 @@
+"""The literal `snakemake --profile slurm` from the root of a clone: verl's own trainer on two nodes of a real SLURM."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import ENVIRONMENT, ROOT, wait_until
+
+pytestmark = [pytest.mark.slurm, pytest.mark.training, pytest.mark.timeout(1500)]
+
+SITE = {"account": "rl", "gpu_partition": "gpu", "gpu_type": "h200", "cpus_per_gpu": 2, "memory_gib_per_gpu": 8}
+
+
+class Clone:
+    """A clone as a cluster user has it: the project's files, a site file, and a config that overlays the demo's."""
+
+    def __init__(self, cluster, folder: Path):
+        self.cluster, self.folder = cluster, folder
+        folder.mkdir()
+        for name in ("Snakefile", "config.yaml", "workflow", "scripts", "profiles", "envs", "slurm"):
+            source = ROOT / name
+            if source.is_dir() and not source.is_symlink():
+                shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("site.yaml", "__pycache__"))
+            else:
+                shutil.copy(source, folder / name, follow_symlinks=False)
+        self.write("profiles/slurm/site.yaml", SITE)
+        small = yaml.safe_load((ROOT / "tests/pipeline/config.yaml").read_text())
+        small["runs"]["demo"] |= {
+            "nodes": 2,
+            "gpus_per_node": 1,
+            "parallel": {"tensor": 2},
+            "runtime_minutes": 30,
+        }
+        self.write("mine.yaml", small)
+
+    def write(self, name: str, content: dict) -> None:
+        (self.folder / name).write_text(yaml.safe_dump(content))
+
+    def start(self, *arguments: str) -> subprocess.Popen:
+        command = ["snakemake", "--profile", "slurm", "--configfile", "mine.yaml", *arguments]
+        environment = {key: value for key, value in ENVIRONMENT.items() if key != "PYTHONPATH"}
+        with (self.folder / "out.txt").open("w") as out:
+            return subprocess.Popen(
+                self.cluster.command(*command, folder=self.folder),
+                env=environment,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def run(self, *arguments: str, seconds: float = 900) -> tuple[int, str]:
+        status = self.start(*arguments).wait(seconds)
+        return status, self.said()
+
+    def said(self) -> str:
+        return (self.folder / "out.txt").read_text()
+
+    def json(self, path: str) -> dict:
+        return json.loads((self.folder / "results" / path).read_text())
+
+
+@pytest.fixture(scope="module")
+def clone(cluster, shared) -> Clone:
+    return Clone(cluster, shared / "clone")
+
+
+def test_a_dry_run_shows_nodes_gpus_and_time(clone):
+    status, said = clone.run("-n")
+    assert status == 0, said
+    assert "on 2 x 1 GPUs (CPU: processes), 30 minutes a job" in said
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"acount": "rl"}, "acount = 'rl': unknown key. Did you mean account?"),
+        ({"gpu_partition": "nowhere"}, "gpu_partition = 'nowhere': no such partition"),
+        ({"cpu_partition": "nowhere"}, "cpu_partition = 'nowhere': no such partition"),
+        ({"account": "nobody"}, "account = 'nobody'"),
+    ],
+)
+def test_a_wrong_site_file_is_an_early_clear_error(clone, wrong, words):
+    clone.write("profiles/slurm/site.yaml", SITE | wrong)
+    status, said = clone.run("-n")
+    clone.write("profiles/slurm/site.yaml", SITE)
+    assert status != 0
+    assert words in said
+    assert "Traceback" not in said
+
+
+def test_the_chain_trains_on_two_nodes_and_reports(clone):
+    status, said = clone.run()
+    assert status == 0, said
+    assert "step 4/4" in said
+    assert clone.json("demo/metrics.json")["steps"] == 4
+    (segment,) = (clone.folder / "results/demo/train/segments").iterdir()
+    log = (segment / "main_ppo.log").read_text()
+    nodes = {name for name in ("n1", "n2") if f"ip=10.77.0.1{name[1]}" in log}
+    assert nodes == {"n1", "n2"}, log[-3000:]
+    assert [clone.cluster.processes_on(name) for name in clone.cluster.names] == [[], []]
+
+
+def test_nothing_runs_again(clone):
+    status, said = clone.run()
+    assert status == 0, said
+    assert "Nothing to be done" in said
+
+
+def jobs_of(clone, rule: str) -> list[str]:
+    """Return the ids of all jobs that SLURM has had of a rule."""
+    listed = clone.cluster.ask("squeue", "--noheader", "--states=all", "--format=%i|%k")
+    return [
+        number for number, comment in (line.split("|") for line in listed.splitlines()) if f"rule_{rule}" in comment
+    ]
+
+
+def test_a_cancelled_job_of_a_rule_fails_at_once(clone):
+    """The executor plugin alone would wait for ever: sacct says CANCELLED by 0."""
+    shutil.rmtree(clone.folder / "results/data")
+    before = set(jobs_of(clone, "prepare_data"))
+    running = clone.start()
+    wait_until(lambda: set(jobs_of(clone, "prepare_data")) - before, "the job")
+    (job,) = set(jobs_of(clone, "prepare_data")) - before
+    clone.cluster.ask("scancel", job)
+    assert running.wait(120) != 0
+    assert "CANCELLED" in clone.said()

@@ -122,7 +122,7 @@ def training(cluster: Cluster, shared: Path, request: pytest.FixtureRequest) -> 
     if small.job:
         cluster.run("scancel", small.job)
     cluster.wait_until_idle()
-    assert [cluster.processes_on(name) for name in cluster.names] == [[], []]
+    wait_until(lambda: not any(map(cluster.processes_on, cluster.names)), "nodes without processes", 15)
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,7 @@ def main() -> None:
     parser.add_argument("--step-seconds", type=float, default=0.5)
     parser.add_argument("--save-every", type=int, default=2)
     parser.add_argument("--fail-at-step", type=int)
+    parser.add_argument("--leave-at-step", type=int)
     parser.add_argument("--partition")
     parser.add_argument("--executor", default="slurm")
     arguments = parser.parse_args()
@@ -37,6 +38,7 @@ def main() -> None:
             "size": 16,
             "shards": 2,
             "fail_at_step": arguments.fail_at_step,
+            "leave_at_step": arguments.leave_at_step,
         },
     }
     folder.mkdir(parents=True, exist_ok=True)

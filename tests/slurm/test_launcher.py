@@ -6,7 +6,6 @@ happened, the weights in the end are those of an undisturbed training, bit for b
 
 import signal
 import time
-from pathlib import Path
 
 import pytest
 from conftest import SmallTraining, wait_until
@@ -143,17 +142,18 @@ def test_a_crashed_node_is_left_behind(training, undisturbed):
 
 
 def test_slurm_itself_may_go_away_for_a_while(training, undisturbed):
+    """slurmctld in the middle, and slurmdbd when the job ends."""
     launcher = training.start("--steps", 60)
     training.wait_for_step(3)
-    training.cluster.stop_daemon("slurmdbd")
     training.cluster.stop_daemon("slurmctld")
-    time.sleep(30)
+    wait_until(lambda: "SLURM does not answer" in training.text(), "the launcher's word about it")
     training.cluster.start_daemon("slurmctld")
-    said = training.finish(launcher)
+    wait_until(lambda: "SLURM answers again" in training.text(), "the launcher's word about it")
+    training.cluster.stop_daemon("slurmdbd")
+    training.finish(launcher)
     training.cluster.start_daemon("slurmdbd")
-    assert "SLURM does not answer" in said
-    assert "SLURM answers again" in said
     assert len(training.segments) == 1
+    assert len(training.jobs()) == 1
     assert_same(training, undisturbed(60))
 
 
@@ -205,11 +205,8 @@ def test_a_refused_submission_is_one_clear_error(training):
     assert "Traceback" not in said
 
 
-def test_a_job_that_slurm_calls_completed_is_a_failure_without_the_last_step(training, shared: Path):
-    """The training ends with status 0, having trained nothing."""
-    launcher = training.start("--steps", 4, "--step-seconds", 3)
-    wait_until(lambda: training.segments, "the first segment")
-    training.cluster.run("pkill", "-TERM", "-f", "small_trainer --config-path")
-    said = training.fail(launcher, 60)
-    assert "before step 4" in said
+def test_an_exit_with_status_0_before_the_last_step_is_a_failure(training):
+    said = training.fail(training.start("--leave-at-step", 3), 60)
+    assert "ended with status 0 before step 8" in said
+    assert "The checkpoint of step 2 is safe" in said
     assert not (training.folder / "train/manifest.json").exists()

@@ -8,6 +8,7 @@ does not say that the job has ended or was started anew. A dead owner's lock is 
 
 import contextlib
 import json
+import logging
 import os
 import socket
 import threading
@@ -21,6 +22,8 @@ import psutil
 
 from slipway import slurm
 from slipway.errors import SlipwayError
+
+logger = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 15.0
 # Far above the attribute cache of any shared file system and a swapping login node.
@@ -88,6 +91,7 @@ class FolderLock:
     def acquire(self) -> None:
         """Take the lock, taking over a dead owner's."""
         deadline = time.monotonic() + self.wait_seconds
+        said = False
         while not self._try_to_create():
             owner = self._read_owner()
             if owner is None:
@@ -96,12 +100,13 @@ class FolderLock:
                 self._remove_stale(owner)
             elif time.monotonic() >= deadline:
                 raise LockHeldError(
-                    f"{self.path}: {self.purpose} is under way already, by process {owner.get('pid')} on "
-                    f"{owner.get('host')}"
-                    + (f" (SLURM job {owner['slurm_job']})" if owner.get("slurm_job") else "")
-                    + ". Wait for it to end, or end it; if it runs no more, the lock frees itself."
+                    f"{self.path}: {self.purpose} is under way already, by {_described(owner)}. Wait for it to end, or "
+                    "end it; if it runs no more, the lock frees itself."
                 )
             else:
+                if not said:
+                    logger.info("%s: waiting for %s, which is at work here", self.purpose, _described(owner))
+                    said = True
                 time.sleep(min(1.0, max(0.05, deadline - time.monotonic())))
         self._beat = threading.Thread(target=self._heartbeat, name="lock-heartbeat", daemon=True)
         self._beat.start()
@@ -169,6 +174,11 @@ class FolderLock:
         while not self._stop.wait(HEARTBEAT_SECONDS):
             with contextlib.suppress(FileNotFoundError):
                 os.utime(self.path)
+
+
+def _described(owner: dict[str, Any]) -> str:
+    job = f" (SLURM job {owner['slurm_job']})" if owner.get("slurm_job") else ""
+    return f"process {owner.get('pid')} on {owner.get('host')}{job}"
 
 
 def _job_is_over(owner: dict[str, Any]) -> bool:

@@ -142,11 +142,13 @@ def test_a_crashed_node_is_left_behind(training, undisturbed):
 
 
 def test_slurm_itself_may_go_away_for_a_while(training, undisturbed):
-    """slurmctld in the middle, and slurmdbd when the job ends."""
+    """Both daemons in the middle, and slurmdbd when the job ends."""
     launcher = training.start("--steps", 60)
     training.wait_for_step(3)
+    training.cluster.stop_daemon("slurmdbd")
     training.cluster.stop_daemon("slurmctld")
     wait_until(lambda: "SLURM does not answer" in training.text(), "the launcher's word about it")
+    training.cluster.start_daemon("slurmdbd")
     training.cluster.start_daemon("slurmctld")
     wait_until(lambda: "SLURM answers again" in training.text(), "the launcher's word about it")
     training.cluster.stop_daemon("slurmdbd")

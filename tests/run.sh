@@ -2,8 +2,14 @@
 # What `make test` runs after `make check`: the tests under tests/pipeline and tests/slurm, with a list of what had to be left out.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+join() { # of its arguments, by " and "
+  local joined=${1:-}
+  shift || true
+  for word in "$@"; do joined+=" and $word"; done
+  echo "$joined"
+}
 left_out=()
-deselect=()
+marks=()
 folders=(tests/pipeline)
 if [ "$(id -u)" != 0 ]; then
   left_out+=("SLURM tests: the sandbox cluster needs root")
@@ -14,13 +20,16 @@ else
 fi
 if ! command -v chromium >/dev/null; then
   left_out+=("browser tests: no chromium here (apt-get install chromium)")
-  deselect+=(-m "not browser")
+  marks+=("not browser")
 fi
 if [ ${#left_out[@]} -gt 0 ] && [ -n "${CI:-}" ]; then
   printf 'missing in CI: %s\n' "${left_out[@]}" >&2
   exit 1
 fi
-python -m pytest --durations=15 "${deselect[@]}" "${folders[@]}"
+if [ "${1:-}" != full ]; then
+  marks+=("not full")
+fi
+python -m pytest --durations=15 -m "$(join "${marks[@]}")" "${folders[@]}"
 if [ ${#left_out[@]} -gt 0 ]; then
   printf 'left out: %s\n' "${left_out[@]}"
 fi

@@ -19,6 +19,7 @@ from slipway.launch.stop import StopWatch
 
 
 def main() -> None:
+    print(f"trainer began at {time.time()}", flush=True)  # benchmarks/launcher.py reads it
     parser = argparse.ArgumentParser()
     parser.add_argument("--config-path", type=Path)
     parser.add_argument("--config-name")

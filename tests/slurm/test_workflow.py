@@ -29,7 +29,7 @@ class Clone:
             else:
                 shutil.copy(source, folder / name, follow_symlinks=False)
         self.write("profiles/slurm/site.yaml", SITE)
-        small = yaml.safe_load((ROOT / "tests/pipeline/config.yaml").read_text())
+        small = self.small_config()
         small["runs"]["demo"] |= {
             "nodes": 2,
             "gpus_per_node": 1,
@@ -37,6 +37,11 @@ class Clone:
             "runtime_minutes": 30,
         }
         self.write("mine.yaml", small)
+
+    @staticmethod
+    def small_config() -> dict:
+        """Return the config of the whole chain in a few minutes."""
+        return yaml.safe_load((ROOT / "tests/pipeline/config.yaml").read_text())
 
     def write(self, name: str, content: dict) -> None:
         (self.folder / name).write_text(yaml.safe_dump(content))
@@ -93,10 +98,19 @@ def test_a_wrong_site_file_is_an_early_clear_error(clone, wrong, words):
     assert "Traceback" not in said
 
 
-def test_the_chain_trains_on_two_nodes_and_reports(clone):
+def test_the_chain_trains_on_two_nodes_and_survives_the_end_of_snakemake(clone):
+    running = clone.start()
+    metrics = clone.folder / "results/demo/train/segments/001/metrics.jsonl"
+    wait_until(lambda: running.poll() is not None or (metrics.is_file() and metrics.read_text()), "step 1", 900)
+    assert running.poll() is None, clone.said()
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    job = clone.json("demo/train/job.json")["job"]
     status, said = clone.run()
     assert status == 0, said
+    assert f"found SLURM job {job}, following it" in said
     assert "step 4/4" in said
+    assert clone.json("demo/train/job.json")["job"] == job
     assert clone.json("demo/metrics.json")["steps"] == 4
     (segment,) = (clone.folder / "results/demo/train/segments").iterdir()
     assert json.loads((segment / "segment.json").read_text())["host"] == "n1"

@@ -64,6 +64,9 @@ class Cluster:
         _require_programs()
         shutil.rmtree(self.state, ignore_errors=True)
         self._write_configuration()
+        closed = [path for path in self.state.parents if not path.stat().st_mode & 0o001]
+        if closed:
+            raise SandboxError(f"{closed[-1]}: SLURM's and MariaDB's accounts may not enter it; use another --state")
         try:
             self._remember("ctl", start_host(self._init("ctl"), self._log("ctl")))
             wait_for((self.state / "run/ctl.ready").exists, "the controller's namespaces", 20)

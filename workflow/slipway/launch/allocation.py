@@ -15,8 +15,12 @@ from slipway.errors import SlipwayError
 
 
 def job_id() -> str | None:
-    """Return the SLURM job's id, or None outside of one."""
-    return os.environ.get("SLURM_JOB_ID") if "SLURM_STEP_ID" in os.environ else None
+    """Return the id of the SLURM job that our launcher submitted; None otherwise.
+
+    A local training may be started inside a SLURM job too, an interactive one for instance: that job's nodes are not
+    ours, and it is not ours to requeue.
+    """
+    return os.environ.get("SLURM_JOB_ID") if os.environ.get("SUBMITIT_EXECUTOR") == "slurm" else None
 
 
 def start_id() -> str:

@@ -4,7 +4,8 @@ import hashlib
 import shutil
 
 import pytest
-from conftest import wait_until
+import yaml
+from conftest import ROOT, wait_until
 from test_workflow import Clone
 
 pytestmark = [pytest.mark.slurm, pytest.mark.training, pytest.mark.full, pytest.mark.timeout(3000)]
@@ -14,12 +15,18 @@ def test_preemption_and_a_crashed_node_leave_the_weights_as_they_would_have_been
     """Two runs of the same settings: one is left alone, the other one is preempted and then loses its node."""
     clone = Clone(cluster, shared / "rough")
     config = clone.small_config()
-    run = config["runs"].pop("demo") | {"nodes": 1, "parallel": "auto", "steps": 8, "save_every": 100}
+    small, demo = config["runs"]["demo"], yaml.safe_load((ROOT / "config.yaml").read_text())["runs"]["demo"]
+    run = (
+        demo
+        | small
+        | {"grpo": demo["grpo"] | small["grpo"]}
+        | {"nodes": 1, "parallel": "auto", "steps": 8, "save_every": 100}
+    )
     clone.write("mine.yaml", config | {"runs": {"demo": None, "calm": run, "rough": run}})
-    status, said = clone.run("results/calm/model/manifest.json", seconds=1200)
+    status, said = clone.run("--", "results/calm/model/manifest.json", seconds=1200)
     assert status == 0, said
 
-    running = clone.start("results/rough/model/manifest.json")
+    running = clone.start("--", "results/rough/model/manifest.json")
     wait_until(lambda: steps_of(clone, 1) >= 2, "step 2", 600)
     node = clone.json("rough/train/segments/001/segment.json")["host"]
     cluster.ask(

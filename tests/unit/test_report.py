@@ -312,3 +312,16 @@ def test_a_response_is_cut_off_only_at_the_configured_limit():
     ]
     corrected = without_false_cut_offs(Training(steps, [], None), max_response_length=16)
     assert [step.values["response_length/clip_ratio"] for step in corrected.steps] == [0.0, 0.25]
+
+
+def test_the_ledger_is_shown_when_there_is_one(root: Path, settings: RunSettings) -> None:
+    assert "Device-hours" not in report(root, settings)[0]
+    times = {"queued": 12.0, "starting": 90.0, "training": 600.0, "saving": 20.0, "lost": 30.0, "ending": 5.0}
+    segment = {"segment": 1, "job": "17", "ended_by": "preempted"} | times
+    totals = {f"{part}_hours": seconds / 3600 for part, seconds in times.items()}
+    ledger = {"devices": 1, "totals": totals, "segments": [segment]}
+    (root / settings.name / "ledger.json").write_text(json.dumps(ledger))
+    page, _ = report(root, settings)
+    assert "Device-hours" in page
+    assert "preempted" in page
+    assert "10 min 0 s" in page

@@ -30,6 +30,7 @@ class Page:
     samples: Sequence[SamplePair]
     provenance: Provenance | None
     metrics: Mapping[str, Any] | None
+    ledger: Mapping[str, Any] | None = None
     missing: Sequence[str] = ()
     logs: Sequence[LogExcerpt] = field(default_factory=list)
 

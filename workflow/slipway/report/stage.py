@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Callable
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 from slipway.config.paths import ResultPaths
 from slipway.errors import SlipwayError
@@ -52,6 +53,7 @@ def write_report(paths: ResultPaths, settings: RunSettings) -> None:
             samples=choose_samples(base, final, comparisons[0].evaluation),
             provenance=provenance,
             metrics=metrics,
+            ledger=_read_ledger(folder),
         )
         write_json(folder / "metrics.json", metrics)
         write_text(folder / "summary.md", summaries.summary(metrics))
@@ -92,6 +94,7 @@ def write_partial_report(paths: ResultPaths, settings: RunSettings) -> None:
         samples=choose_samples(*pair, comparisons[0].evaluation) if pair and comparisons else [],
         provenance=provenance,
         metrics=None,
+        ledger=_attempt(lambda: _read_ledger(folder), missing),
         missing=list(dict.fromkeys(missing)),
         logs=last_errors(folder),
     )
@@ -105,6 +108,12 @@ def _read_pair(paths: ResultPaths, run: str) -> tuple[Evaluated, Evaluated]:
         for which in ("base", "final")
     )
     return base, final
+
+
+def _read_ledger(run_folder: Path) -> dict[str, Any] | None:
+    """Return where the device-hours went; None for a training of an earlier version, which kept no ledger."""
+    file = run_folder / "ledger.json"
+    return read_json(file, needed=("devices", "totals", "segments")) if file.is_file() else None
 
 
 def _compare_all(pair: tuple[Evaluated, Evaluated], settings: RunSettings) -> list[Comparison]:

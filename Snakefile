@@ -37,7 +37,8 @@ rule all:
 
 onstart:
     try:
-        MAIN_LOCK.acquire()
+        with disk_faults_explained():
+            MAIN_LOCK.acquire()
     except SlipwayError as error:
         raise WorkflowError(str(error)) from None
 

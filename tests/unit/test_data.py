@@ -163,3 +163,10 @@ def test_a_faulty_reward_is_caught(made: tuple[Path, Manifest], faulty: Callable
     with pytest.raises(SlipwayError, match=message):
         check_rewards(rows, faulty)
     assert check_rewards(rows, score)["rows"] == 64
+
+
+@pytest.mark.parametrize("dataset", ["prime_factorization", "power_function"])
+def test_datasets_with_manners_of_their_own_are_made(dataset: str, tmp_path: Path) -> None:
+    # the scorer of the one raises about words; the config of the other has no validate()
+    manifest = prepare_data(settings(dataset=dataset, parameters={}, train=20, heldout=10, warmup=0), tmp_path)
+    assert manifest.facts["problems"] == {"heldout": 10, "train": 20}

@@ -198,6 +198,17 @@ def test_journal_drops_a_line_that_was_cut_off(tmp_path: Path) -> None:
     assert list(journal.read().values()) == answers
 
 
+@pytest.mark.parametrize("damage", [b"\0" * 20, b"\xff\xfe", b"5", b'{"question_id": "a"}'])
+def test_journal_is_cut_off_where_a_crash_damaged_it(tmp_path: Path, damage: bytes) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    answers = [Answer("a", sample, "1+1=", "2", 1, "eos") for sample in range(3)]
+    journal.append(answers)
+    lines = journal.path.read_bytes().splitlines(keepends=True)
+    journal.path.write_bytes(lines[0] + damage + b"\n" + lines[2])
+    assert list(journal.read().values()) == answers[:1]
+    assert journal.path.read_bytes() == lines[0]
+
+
 def test_metrics_by_hand() -> None:
     def sample(question: str, number: int, correct: bool, tokens: int, stop: str) -> Sample:
         return Sample(question, number, "", "x", tokens, stop, float(correct), correct, tokens > 1, tokens > 3, "x")

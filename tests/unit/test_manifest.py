@@ -1,5 +1,6 @@
 """Manifests: whole or absent, not made twice, honest about their files."""
 
+import errno
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from slipway.errors import SlipwayError, disk_faults_explained
 from slipway.manifest import (
     FolderLock,
     LockHeldError,
@@ -20,6 +22,7 @@ from slipway.manifest import (
     read_manifest,
     verify_files,
     write_if_changed,
+    write_text,
 )
 from slipway.manifest import lock as lock_module
 
@@ -184,3 +187,69 @@ def test_only_one_of_many_takes_a_stale_lock(tmp_path):
     takers = [subprocess.Popen([sys.executable, "-c", code, str(path), str(log)]) for _ in range(6)]
     assert [taker.wait() for taker in takers] == [0] * 6
     assert log.read_text() == "x" * 6
+
+
+WHOLE = {"format": 1, "stage": "stage", "fingerprint": "x", "inputs": {}, "files": [], "facts": {}}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[]",
+        b"5",
+        b"null",
+        json.dumps({key: value for key, value in WHOLE.items() if key != "files"}).encode(),
+        json.dumps(WHOLE | {"files": 5}).encode(),
+        json.dumps(WHOLE | {"files": [{"path": "a.bin"}]}).encode(),
+        json.dumps(WHOLE | {"files": ["a.bin"]}).encode(),
+        json.dumps(WHOLE | {"more": 1}).encode(),
+        json.dumps({"format": 1, "stage": "stage", "files": []}).encode(),
+    ],
+)
+def test_a_damaged_manifest_is_named_and_made_again(tmp_path, content):
+    make(tmp_path, {"x": 1})
+    (tmp_path / "manifest.json").write_bytes(content)
+    with pytest.raises(ManifestError, match=r"manifest\.json: .*run stage again"):
+        read_manifest(tmp_path / "manifest.json", "stage")
+    (tmp_path / ".complete.json").write_bytes(content)
+    assert make(tmp_path, {"x": 1})
+    assert read_manifest(tmp_path / "manifest.json", "stage").facts == {"n": 1}
+
+
+@pytest.mark.parametrize("content", [b"[1]", b"5", b"\xff\xfe", b""])
+def test_a_lock_with_anything_else_in_it_is_nobodys(tmp_path, content):
+    path = tmp_path / "lock"
+    path.write_bytes(content)
+    with FolderLock(path, "test"):
+        assert json.loads(path.read_text())["pid"] == os.getpid()
+
+
+def test_a_file_has_the_mode_that_was_asked_for(tmp_path):
+    before = os.umask(0o022)
+    try:
+        write_text(tmp_path / "token", "secret", mode=0o600)
+        write_text(tmp_path / "open", "all may read")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "open").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_write_that_fails_says_where(tmp_path):
+    with pytest.raises(OSError) as raised, atomic_path(tmp_path / "file"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert raised.value.filename == str(tmp_path / "file")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.ENOTDIR])
+def test_what_the_disk_refuses_is_told_with_a_remedy(number):
+    with pytest.raises(SlipwayError, match=rf"results/x: {os.strerror(number)}; \w+"), disk_faults_explained():
+        raise OSError(number, os.strerror(number), "results/x")
+
+
+def test_a_fault_of_the_program_stays_one():
+    with pytest.raises(FileNotFoundError), disk_faults_explained():
+        raise FileNotFoundError(errno.ENOENT, "no such file", "x")

@@ -5,7 +5,7 @@ import pytest
 from slipway.config.schema import Data, Grpo, Parallel, Run
 from slipway.models.architecture import Architecture
 from slipway.preflight.batches import arithmetic, check_batches
-from slipway.preflight.findings import Finding, Severity, as_markdown, errors
+from slipway.preflight.findings import Finding, Severity, as_markdown, divisors, errors
 from slipway.preflight.layout import check_layout, choose_layout
 
 DATA = Data(task="reasoning_gym", dataset="chain_sum", train=4096, heldout=50)
@@ -112,3 +112,26 @@ def test_the_report_puts_the_gravest_first():
     text = as_markdown("demo", found, "## Tables")
     assert text.index("**error** [R1] b = 2: wrong. Use 3.") < text.index("**warning** [R18]")
     assert text.rstrip().endswith("## Tables")
+
+
+def test_a_slip_of_many_zeros_is_an_error_at_once():
+    # at one candidate a time these would take hours
+    assert choose_layout(run(nodes=10**12, device="cpu"), model()) is not None
+    found = check_batches("demo", run(grpo=Grpo(prompts_per_step=10**12, micro_batch_size=7)), Parallel(), DATA)
+    assert rules(found) == ["R17", "S1"]
+    found = check_batches("demo", run(gpus=7, grpo=Grpo(prompts_per_step=10**12)), Parallel(), DATA)
+    assert rules(found) == ["R16"]
+
+
+def test_divisors_are_complete_and_in_order():
+    for number in range(1, 200):
+        assert divisors(number) == [size for size in range(1, number + 1) if number % size == 0]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "gpus", "samples", "remedy"), [(1, 8, 2, "4"), (6, 8, 8, None), (5, 4, 2, "4 or 6")]
+)
+def test_the_mini_batch_that_is_proposed_fits(prompts, gpus, samples, remedy):
+    grpo = Grpo(prompts_per_step=prompts, samples_per_prompt=samples, micro_batch_size=1)
+    found = [f for f in check_batches("demo", run(gpus=gpus, grpo=grpo), Parallel(), DATA) if f.rule == "R16"]
+    assert [remedy in finding.remedy for finding in found] == ([True] if remedy else [])

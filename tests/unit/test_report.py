@@ -206,6 +206,7 @@ def test_other_questions_are_an_error(root: Path, settings: RunSettings) -> None
         ('{"step": 0, "data": {"val-core/x": 1}}\n', "holds no training step"),
         ('{"step": 1, "data": {}}\n{"step": 4, "data": {}}\n', "lacks step 2, 3"),
         ('{"step": 1, "data": {}}\n{"step": 2, "da', "line 2: not a metrics line"),
+        ('{"step": 1, "data": 5}\n', "line 1: not a metrics line"),
         ('{"step": 1, "data": {}}\n', "ends at step 1, but the manifest of train says 40"),
     ],
 )
@@ -213,6 +214,16 @@ def test_broken_metrics_are_an_error(root: Path, settings: RunSettings, content:
     ResultPaths(root).metrics("demo").write_text(content)
     with pytest.raises(SlipwayError, match=message):
         report(root, settings)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"{}"])
+def test_damaged_figures_of_a_run_are_an_error_that_names_them(
+    root: Path, settings: RunSettings, content: bytes
+) -> None:
+    report(root, settings)
+    (root / "demo/metrics.json").write_bytes(content)
+    with pytest.raises(SlipwayError, match=r"demo/metrics\.json: .*make it again"):
+        write_comparison(ResultPaths(root), {"demo": {}})
 
 
 def test_a_step_that_was_repeated_after_a_resume_counts_once(tmp_path: Path) -> None:

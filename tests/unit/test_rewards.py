@@ -91,3 +91,11 @@ def test_verl_gets_a_number_for_everything_it_logs() -> None:
 def test_verl_is_told_of_a_row_that_is_not_ours(changes: dict) -> None:
     with pytest.raises(SlipwayError):
         compute_score(**row(**changes))
+
+
+@pytest.mark.parametrize("response", ["no idea", "<answer>2 x 6</answer>", "2 × x"])
+def test_an_answer_about_which_a_scorer_raises_is_wrong_and_no_end_of_training(response: str) -> None:
+    # int() of each factor, without a look at it
+    problem = entry("2 × 2 × 3", dataset="prime_factorization", metadata={"number": 12, "factors": [2, 2, 3]})
+    assert score("2 × 2 × 3", problem).correct
+    assert score(response, problem).score < 1.0

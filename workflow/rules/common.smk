@@ -7,7 +7,7 @@ import re
 from slipway.config.load import ConfigError, load_config, read_yaml
 from slipway.config.paths import ResultPaths
 from slipway.config.site import read_site
-from slipway.errors import SlipwayError
+from slipway.errors import SlipwayError, disk_faults_explained
 from slipway.manifest import FolderLock, fingerprint, write_if_changed
 from slipway.preflight.cluster import check_cluster
 from slipway.models.source import source_fingerprint
@@ -46,7 +46,8 @@ def read_config():
 
 
 try:
-    CONFIG = read_config()
+    with disk_faults_explained():
+        CONFIG = read_config()
 except SlipwayError as error:
     raise WorkflowError(str(error)) from None
 

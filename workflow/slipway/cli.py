@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from slipway.errors import SlipwayError
+from slipway.errors import SlipwayError, disk_faults_explained
 
 logger = logging.getLogger("slipway")
 
@@ -42,9 +42,10 @@ def start_logging(log_file: Path | None) -> None:
 
 
 def run(main: Callable[[], None]) -> None:
-    """Run `main`; a `SlipwayError` is printed alone and ends the process with status 1."""
+    """Run `main`; a `SlipwayError`, or a fault of the disk, is printed alone and ends the process with status 1."""
     try:
-        main()
+        with disk_faults_explained():
+            main()
     except SlipwayError as error:
         if logger.handlers:
             logger.error("error: %s", error)

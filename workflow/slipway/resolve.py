@@ -13,13 +13,14 @@ from slipway.config import verl
 from slipway.config.identity import changed_since_start
 from slipway.config.load import ConfigError, Problem, check, named, read_yaml
 from slipway.config.paths import ResultPaths
-from slipway.config.schema import Config, Model, Parallel, Run
+from slipway.config.schema import Config, Data, Model, Parallel, Run
 from slipway.cpu import environment as cpu_environment
 from slipway.errors import SlipwayError
 from slipway.launch import STARTED, VERL_SETTINGS, checkpoints
-from slipway.manifest import write_if_changed
+from slipway.manifest import read_manifest, write_if_changed
 from slipway.models.architecture import Architecture, architecture_from_config, read_architecture
 from slipway.models.demo_dimensions import DEMO_MAX_POSITIONS, DEMO_VOCAB_SIZE
+from slipway.models.parameters import stored_parameters
 from slipway.preflight.batches import check_batches
 from slipway.preflight.findings import errors
 from slipway.preflight.layout import check_layout, choose_layout
@@ -65,6 +66,7 @@ def plan(raw: Mapping[str, Any], results: Path) -> Plan:
     paths = ResultPaths(results)
     if config is None:
         raise ConfigError(problems)
+    problems += _check_data(config, paths) + _check_weights(config)
     runs = {}
     for name, run in config.runs.items():
         if run.model not in config.models or run.data not in config.data:
@@ -74,7 +76,8 @@ def plan(raw: Mapping[str, Any], results: Path) -> Plan:
         if resolved is not None:
             runs[name] = resolved
     if problems:
-        raise ConfigError(problems)
+        # a fault of what several runs share is found with each of them
+        raise ConfigError({str(problem): problem for problem in problems}.values())
     return Plan(config, paths, runs)
 
 
@@ -116,12 +119,50 @@ def ray_node_options(run: Run) -> dict[str, int]:
     return cpu_environment.ray_node_options(run.gpus_per_node) if run.device == "cpu" else {}
 
 
+def _check_data(config: Config, paths: ResultPaths) -> list[Problem]:
+    """Ask reasoning-gym about the settings of data sets that have still to be made: its import takes seconds."""
+    problems = []
+    for name, data in config.data.items():
+        if _is_made_from(data, paths.data(name) / "manifest.json"):
+            continue
+        from slipway.data.problems import check_settings
+
+        try:
+            check_settings(data.dataset, data.parameters)
+        except SlipwayError as error:
+            problems.append(Problem(f"data.{name}", None, str(error)))
+    return problems
+
+
+def _is_made_from(data: Data, manifest: Path) -> bool:
+    try:
+        return bool(read_manifest(manifest, "prepare_data").inputs["settings"] == data.model_dump(mode="json"))
+    except (SlipwayError, KeyError, TypeError):
+        return False
+
+
+def _check_weights(config: Config) -> list[Problem]:
+    """Compare the weight files of the user's models with their config.json; reads the files' headers alone."""
+    problems = []
+    for name, model in config.models.items():
+        if model.path is None or not (folder := Path(model.path).expanduser()).is_dir():
+            continue
+        try:
+            stored_parameters(folder, read_architecture(folder))
+        except SlipwayError as error:
+            problems.append(Problem(f"models.{name}", model.path, str(error)))
+    return problems
+
+
 def _resolve_run(name: str, run: Run, config: Config, paths: ResultPaths) -> tuple[ResolvedRun | None, list[Problem]]:
     try:
         model = architecture_of(run.model, config.models[run.model], paths)
     except SlipwayError as error:
         return None, [Problem(f"models.{run.model}", config.models[run.model].path, str(error))]
-    started = _started(paths, name)
+    try:
+        started = _started(paths, name)
+    except SlipwayError as error:
+        return None, [Problem(f"runs.{name}", None, str(error))]
     parallel, problems = _layout(name, run, model, started)
     if parallel is None:
         return None, problems
@@ -191,7 +232,13 @@ def _started(paths: ResultPaths, run: str) -> Mapping[str, Any] | None:
     record = paths.train(run) / STARTED
     if not record.is_file() or checkpoints.latest_step(paths.checkpoints(run)) == 0:
         return None
-    identity: Mapping[str, Any] = json.loads(record.read_text(encoding="utf-8"))["identity"]
+    try:
+        identity: Mapping[str, Any] = json.loads(record.read_text(encoding="utf-8"))["identity"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise SlipwayError(
+            f"{record}: damaged ({error!r}), so what the checkpoints of run {run!r} depend on is not known; bring the "
+            f"file back, or delete {paths.run(run)} to start over"
+        ) from None
     return identity
 
 

@@ -9,8 +9,9 @@ from slipway.convert.torch_dist import TorchDistReader
 from slipway.errors import SlipwayError
 from slipway.models.architecture import Architecture
 from slipway.models.maps import Layout
-from slipway.models.names import Piece, hugging_face_shapes, is_redundant, megatron_shapes
-from slipway.models.weights import check_tensors, read_tensors
+from slipway.models.names import Piece, megatron_shapes
+from slipway.models.parameters import stored_parameters
+from slipway.models.weights import read_tensors
 
 
 def open_parameters(folder: Path, architecture: Architecture) -> HuggingFaceReader:
@@ -18,10 +19,8 @@ def open_parameters(folder: Path, architecture: Architecture) -> HuggingFaceRead
 
     Raises `SlipwayError` when names, shapes or types are not the architecture's.
     """
-    tensors = read_tensors(folder)
-    parameters = {name: tensor for name, tensor in tensors.items() if not is_redundant(name, architecture)}
-    check_tensors(folder, parameters, hugging_face_shapes(architecture))
-    _check_tied(HuggingFaceReader(folder, tensors), architecture)
+    parameters = stored_parameters(folder, architecture)
+    _check_tied(HuggingFaceReader(folder, read_tensors(folder)), architecture)
     return HuggingFaceReader(folder, parameters)
 
 

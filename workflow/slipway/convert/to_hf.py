@@ -68,6 +68,7 @@ def export_hf(train: Path, base: Path, folder: Path) -> None:
         architecture = read_architecture(base)
         remove_model(folder)
         outcome = write_model(step / ACTOR_WEIGHTS, base, folder, architecture)
+        companions = copy_companions(base, folder)  # the index among them, without which shards are no model
         written = read_tensors(folder)
         if tensor_digests(folder, written) != outcome.digests:
             raise SlipwayError(f"{folder}: the written weights are not those of {step}; the disk is not reliable")
@@ -77,7 +78,7 @@ def export_hf(train: Path, base: Path, folder: Path) -> None:
                 "See its learning rate, and whether its rewards differ within groups."
             )
         product.publish(
-            [folder / file for file in {tensor.file for tensor in written.values()}] + copy_companions(base, folder),
+            [folder / file for file in {tensor.file for tensor in written.values()}] + companions,
             facts={
                 "architecture": architecture.name,
                 "parameters": architecture.parameter_count,

@@ -36,14 +36,19 @@ class Problem:
 def open_dataset(name: str, parameters: dict[str, Any], seed: int, size: int) -> ProceduralDataset:
     """Make the generator of `size` problems; it makes each only when asked for.
 
-    Raises `SlipwayError` for an unknown dataset and for parameters that the dataset does not take.
+    Raises `SlipwayError` as `check_settings` does.
     """
+    check_settings(name, parameters)
+    return reasoning_gym.create_dataset(name, seed=seed, size=size, **parameters)
+
+
+def check_settings(name: str, parameters: dict[str, Any]) -> None:
+    """Raise `SlipwayError` for an unknown dataset and for parameters that the dataset does not take."""
     if name not in reasoning_gym.factory.DATASETS:
         raise SlipwayError(
             f"dataset: reasoning-gym has no dataset {name!r}{_nearest(name, reasoning_gym.factory.DATASETS)}"
         )
     _check_parameters(name, parameters)
-    return reasoning_gym.create_dataset(name, seed=seed, size=size, **parameters)
 
 
 def category(dataset: ProceduralDataset) -> str:
@@ -78,11 +83,17 @@ def _check_parameters(name: str, parameters: dict[str, Any]) -> None:
         key = ".".join(str(part) for part in first["loc"])
         raise SlipwayError(f"parameters.{key}: {first['input']!r}: {first['msg']} (dataset {name})") from None
     try:
-        config_class(**parameters).validate()
+        _validate(config_class, parameters)
     except Exception as error:  # each dataset raises what it likes
         guilty = _guilty(config_class, parameters)
-        shown = ", ".join(f"{key}: {parameters[key]!r}" for key in guilty)
+        shown = ", ".join(f"{key}: {parameters[key]!r}" for key in guilty) or "none given"
         raise SlipwayError(f"parameters of dataset {name}: {shown}: {error}") from None
+
+
+def _validate(config_class: type, parameters: dict[str, Any]) -> None:
+    config = config_class(**parameters)
+    if hasattr(config, "validate"):  # some of reasoning-gym's have nothing to check
+        config.validate()
 
 
 def _guilty(config_class: type, parameters: dict[str, Any]) -> list[str]:
@@ -90,7 +101,7 @@ def _guilty(config_class: type, parameters: dict[str, Any]) -> list[str]:
     guilty = []
     for key in parameters:
         try:
-            config_class(**{other: value for other, value in parameters.items() if other != key}).validate()
+            _validate(config_class, {other: value for other, value in parameters.items() if other != key})
         except Exception:
             continue
         guilty.append(key)

@@ -54,15 +54,24 @@ class Journal:
         self.path = path
 
     def read(self) -> dict[tuple[str, int], Answer]:
-        """Return the answers by (question, sample); a line cut off by a crash is dropped from the file."""
+        """Return the answers by (question, sample); from a line that a crash damaged on, the file is cut off."""
         if not self.path.is_file():
             return {}
-        content = self.path.read_bytes()
-        whole = content[: content.rfind(b"\n") + 1]
-        if len(whole) < len(content):
-            os.truncate(self.path, len(whole))
-        answers = (Answer(**json.loads(line)) for line in whole.decode("utf-8").split("\n") if line)
-        return {(answer.question_id, answer.sample): answer for answer in answers}
+        answers = {}
+        whole = 0
+        lines = self.path.read_bytes().splitlines(keepends=True)
+        for line in lines:
+            try:
+                answer = Answer(**json.loads(line))
+            except (ValueError, TypeError):
+                break
+            if not line.endswith(b"\n"):
+                break
+            answers[answer.question_id, answer.sample] = answer
+            whole += len(line)
+        if whole < sum(map(len, lines)):
+            os.truncate(self.path, whole)
+        return answers
 
     def append(self, answers: Iterable[Answer]) -> None:
         """Add answers; they are on the disk when this returns."""

@@ -12,10 +12,11 @@ from blake3 import blake3
 
 
 @contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
+def atomic_path(path: Path, mode: int = 0o666) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success fsync it and rename it to `path`.
 
-    An exception leaves `path` as it was and removes the temporary file.
+    Until then nobody else may read it; then it has `mode`, less the umask. An exception leaves `path` as it was and
+    removes the temporary file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -25,17 +26,20 @@ def atomic_path(path: Path) -> Iterator[Path]:
         yield temporary
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
-        temporary.chmod(0o666 & ~_umask())
+        temporary.chmod(mode & ~_umask())
         temporary.replace(path)
         sync_folder(path.parent)
+    except OSError as error:
+        # a write that fails for want of space does not say where
+        error.filename = error.filename or str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str, mode: int = 0o666) -> None:
     """Write `text` to `path` atomically; `mode`, less the umask, holds from the first byte on."""
-    with atomic_path(path) as temporary:
-        temporary.touch(mode)
+    with atomic_path(path, mode) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 

@@ -137,12 +137,12 @@ class FolderLock:
 
     def _read_owner(self) -> dict[str, Any] | None:
         try:
-            owner: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8"))
-            return owner
+            owner = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-        except json.JSONDecodeError:
+        except (json.JSONDecodeError, UnicodeDecodeError):
             return {}  # cut off by a full or crashed disk: nobody's
+        return owner if isinstance(owner, dict) else {}
 
     def _is_alive(self, owner: dict[str, Any]) -> bool:
         if not owner:

@@ -76,15 +76,19 @@ def read_manifest(path: Path, stage: str) -> Manifest:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ManifestError(f"{path}: missing; rule {stage} writes it") from None
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ManifestError(f"{path}: not a manifest ({error}); delete it and run {stage} again") from None
+    if not isinstance(content, dict):
+        raise ManifestError(f"{path}: not a manifest (no JSON object); delete it and run {stage} again")
     if content.get("format") != FORMAT or content.get("stage") != stage:
         raise ManifestError(
             f"{path}: is a manifest of stage {content.get('stage')!r}, format {content.get('format')!r}; expected "
             f"stage {stage!r}, format {FORMAT}. Delete it and run {stage} again."
         )
-    content["files"] = [FileEntry(**entry) for entry in content["files"]]
-    return Manifest(**content)
+    try:
+        return Manifest(**content | {"files": [FileEntry(**entry) for entry in content["files"]]})
+    except (KeyError, TypeError) as error:
+        raise ManifestError(f"{path}: not a whole manifest ({error!r}); delete it and run {stage} again") from None
 
 
 def verify_files(manifest: Manifest, folder: Path, hashes: bool = True) -> None:

@@ -93,6 +93,7 @@ def architecture_from_config(config: Mapping[str, Any], where: str = "config.jso
                 f"{where}: {key} is {config[key]!r}, but verl's Megatron model of a {name} has no such biases; use a "
                 "model without them"
             )
+    _refuse_what_megatron_leaves_out(config, where)
     hidden, heads = _size(config, "hidden_size", where), _size(config, "num_attention_heads", where)
     kv_heads = heads if config.get("num_key_value_heads") is None else _size(config, "num_key_value_heads", where)
     if heads % kv_heads:
@@ -121,11 +122,39 @@ def architecture_from_config(config: Mapping[str, Any], where: str = "config.jso
 
 def _supported_name(config: Mapping[str, Any], where: str) -> str:
     names = config.get("architectures") or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise SlipwayError(f"{where}: architectures is {names!r}, but must be a list of names; fetch the model again")
     for name in names:
         if name in MAPS:
             return str(name)
-    found = ", ".join(map(str, names)) or f"none (model_type {config.get('model_type')!r})"
+    found = ", ".join(names) or f"none (model_type {config.get('model_type')!r})"
     raise SlipwayError(f"{where}: architecture {found} is not supported; supported are {', '.join(sorted(MAPS))}")
+
+
+def _refuse_what_megatron_leaves_out(config: Mapping[str, Any], where: str) -> None:
+    """Refuse what changes a model's mathematics but not its weights, and what mbridge 0.15.1 does not pass on.
+
+    Conversion would be right bit for bit, and training would go on without an error: on another model than the one
+    that the rollout samples from.
+    """
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kind = (rope.get("rope_type") or rope.get("type") or "default") if isinstance(rope, dict) else rope
+    if kind != "default":
+        raise SlipwayError(
+            f"{where}: its position embedding is scaled (rope type {kind!r}), which verl's Megatron model leaves out; "
+            "use a model whose rope type is default"
+        )
+    windows = config.get("layer_types") or (["sliding_attention"] if config.get("use_sliding_window") else [])
+    if any(kind != "full_attention" for kind in windows):
+        raise SlipwayError(
+            f"{where}: some layers attend to a window of tokens only (use_sliding_window, layer_types), which verl's "
+            "Megatron model leaves out; use a model with full attention"
+        )
+    activation = config.get("hidden_act", "silu")
+    if activation != "silu":
+        raise SlipwayError(
+            f"{where}: hidden_act is {activation!r}, but verl's Megatron model computes silu; use a model with that"
+        )
 
 
 def _size(config: Mapping[str, Any], key: str, where: str) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet
 import torch
+from safetensors import SafetensorError
 from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 from transformers.utils import logging as transformers_logging
 
@@ -57,7 +58,10 @@ def make_demo_model(recipe: DemoModel, data_folder: Path, folder: Path) -> None:
         for stale in folder.glob("*.safetensors"):
             stale.unlink()
         transformers_logging.disable_progress_bar()
-        model.bfloat16().save_pretrained(folder)
+        try:
+            model.bfloat16().save_pretrained(folder)
+        except SafetensorError as error:  # no OSError, though a full disk is what it mostly says
+            raise SlipwayError(f"{folder}: cannot write the model: {error}; the same command tries again") from None
         save_tokenizer(tokenizer, folder)
         product.publish(
             [

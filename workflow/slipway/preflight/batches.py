@@ -1,5 +1,7 @@
 """Rules of batch arithmetic: prompts -> responses -> ranks -> mini batches -> micro batches."""
 
+import math
+
 from slipway.config.schema import Data, Parallel, Run
 from slipway.preflight.findings import Finding, Severity, divisors, nearest
 from slipway.preflight.layout import data_parallel_size
@@ -39,7 +41,9 @@ def check_batches(name: str, run: Run, parallel: Parallel, data: Data) -> list[F
     responses = mini_prompts * grpo.samples_per_prompt
     if responses % ranks:
         # verl/workers/engine_workers.py:267
-        fitting = [p for p in range(1, 4 * mini_prompts + 1) if p * grpo.samples_per_prompt % ranks == 0]
+        fits = ranks // math.gcd(ranks, grpo.samples_per_prompt)
+        below = mini_prompts // fits * fits
+        fitting = [prompts for prompts in range(below - 2 * fits, below + 4 * fits, fits) if prompts > 0]
         findings.append(
             Finding(
                 "R16",

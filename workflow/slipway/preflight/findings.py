@@ -1,5 +1,6 @@
 """Findings: what preflight has to say, and how it says it."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -47,7 +48,9 @@ def nearest(value: int, candidates: Iterable[int], count: int = 3) -> str:
 
 def divisors(number: int) -> list[int]:
     """Return the positive whole numbers that divide `number`."""
-    return [size for size in range(1, number + 1) if number % size == 0]
+    # in pairs, so that a slip of a few zeros in the config is an error at once and not a dry run without end
+    small = [size for size in range(1, math.isqrt(number) + 1) if number % size == 0]
+    return sorted({*small, *(number // size for size in small)})
 
 
 def write_findings(folder: Path, run: str, findings: Sequence[Finding], tables: str) -> None:

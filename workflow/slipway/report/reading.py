@@ -65,12 +65,14 @@ def read_steps(path: Path) -> Training:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         raise SlipwayError(f"{path}: missing; rule train writes it") from None
+    except UnicodeDecodeError as error:
+        raise SlipwayError(f"{path}: not a metrics file of verl ({error})") from None
     values: dict[int, dict[str, float]] = {}
     for number, line in enumerate(lines, start=1):
         try:
             record = json.loads(line)
             values.setdefault(record["step"], {}).update(_finite(record["data"]))
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
             raise SlipwayError(f"{path}, line {number}: not a metrics line of verl ({error!r})") from None
     steps = [Step(step, values[step]) for step in sorted(values) if step > 0]
     if not steps:
@@ -158,8 +160,10 @@ def read_json(path: Path, needed: Sequence[str] = ()) -> dict[str, Any]:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SlipwayError(f"{path}: missing") from None
-    except json.JSONDecodeError as error:
-        raise SlipwayError(f"{path}: not JSON ({error})") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise SlipwayError(f"{path}: not JSON ({error}); delete it and make it again") from None
+    if not isinstance(content, dict):
+        raise SlipwayError(f"{path}: holds no JSON object; delete it and make it again")
     absent = [key for key in needed if key not in content]
     if absent:
         raise SlipwayError(f"{path}: has no {', '.join(absent)}; make it again")

@@ -47,10 +47,22 @@ def score(response: str, entry: str) -> Score:
     problem = read_entry(entry)
     scorer = _dataset(problem["dataset"], json.dumps(problem["parameters"], sort_keys=True))
     answer, tagged = extract_answer(response)
-    value = float(scorer.score_answer(answer, problem)) if answer else 0.0
+    value = _value(scorer, answer, problem) if answer else 0.0
     if not 0.0 <= value <= 1.0:
         raise SlipwayError(f"reasoning-gym's {problem['dataset']} scored {answer!r} with {value}, outside 0 to 1")
     return Score(score=value, correct=value == 1.0, answered=bool(answer), tagged=tagged)
+
+
+def _value(scorer: ProceduralDataset, answer: str, problem: dict[str, Any]) -> float:
+    """Return the dataset's score; 0 for an answer that its scorer cannot read and raises about.
+
+    A response that is no number must not end a training. A scorer that raises about everything does not get here: the
+    data's self-test asks it to score gold answers with 1.
+    """
+    try:
+        return float(scorer.score_answer(answer, problem))
+    except Exception:  # each scorer raises what it likes
+        return 0.0
 
 
 def read_entry(entry: str) -> dict[str, Any]:

@@ -1,0 +1,127 @@
+"""What a dry run finds out besides the config itself: model folders, data sets, what a run has been started with."""
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from slipway.config.load import ConfigError, overlay
+from slipway.manifest import open_product
+from slipway.models.architecture import read_architecture
+from slipway.models.names import hugging_face_shapes
+from slipway.resolve import plan
+
+CONFIG = {
+    "models": {"small": {"demo": {"data": "sums"}}},
+    "data": {"sums": {"task": "reasoning_gym", "dataset": "chain_sum", "train": 100, "heldout": 50, "warmup": 10}},
+    "evaluation": {"heldout": {"data": "sums"}},
+    "runs": {
+        "demo": {
+            "model": "small", "data": "sums", "evaluation": ["heldout"], "steps": 4, "device": "cpu", "gpus_per_node": 1
+        }
+    },
+}  # fmt: skip
+
+
+def problems_of(changes: dict, results: Path) -> list[str]:
+    try:
+        plan(overlay(copy.deepcopy(CONFIG), changes), results)
+    except ConfigError as error:
+        return [str(problem) for problem in error.problems]
+    return []
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    config = {
+        "architectures": ["Qwen2ForCausalLM"], "num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2,
+        "intermediate_size": 8, "vocab_size": 16, "max_position_embeddings": 64,
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
+    shapes = hugging_face_shapes(read_architecture(folder))
+    save_file({name: torch.zeros(shape) for name, shape in shapes.items()}, folder / "model.safetensors")
+    return folder
+
+
+def test_a_good_model_and_data_set_have_no_problems(model, tmp_path):
+    assert problems_of({"models": {"mine": {"path": str(model)}}, "runs": {"demo": {"model": "mine"}}}, tmp_path) == []
+
+
+@pytest.mark.parametrize("used", [True, False])
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ("none", "has neither model.safetensors nor"),
+        ("header", "cut off"),
+        ("end", "but its header describes"),
+        ("config", "architecture Mystery is not supported"),
+        ("layers", "its tensors are not those of its config.json; missing: model.layers.1"),
+    ],
+)
+def test_a_broken_model_folder_is_a_problem_of_its_key(model, tmp_path, damage, said, used):
+    weights, config = model / "model.safetensors", model / "config.json"
+    match damage:
+        case "none":
+            weights.unlink()
+        case "header":
+            weights.write_bytes(weights.read_bytes()[:50])
+        case "end":
+            weights.write_bytes(weights.read_bytes()[:-1])
+        case "config":
+            config.write_text(config.read_text().replace("Qwen2ForCausalLM", "Mystery"))
+        case "layers":
+            config.write_text(config.read_text().replace('layers": 1', 'layers": 2'))
+    runs = {name: CONFIG["runs"]["demo"] | {"model": "mine" if used else "small"} for name in ("demo", "other")}
+    problems = problems_of({"models": {"mine": {"path": str(model)}}, "runs": runs}, tmp_path)
+    assert len(problems) == 1, problems
+    assert problems[0].startswith(f"models.mine = {str(model)!r}: ")
+    assert said in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"dataset": "chain_sums"}, "reasoning-gym has no dataset 'chain_sums'; nearest: chain_sum"),
+        ({"parameters": {"min_term": 3}}, "parameters.min_term: dataset chain_sum has no such parameter"),
+        ({"parameters": {"min_terms": "3"}}, "parameters.min_terms: '3': Input should be a valid integer"),
+        ({"parameters": {"min_terms": 5, "max_terms": 2}}, "max_terms must be >= min_terms"),
+    ],
+)
+def test_a_data_set_that_cannot_be_made_is_a_problem_of_its_key(changes, said, tmp_path):
+    problems = problems_of({"data": {"sums": changes}}, tmp_path)
+    assert len(problems) == 1, problems
+    assert problems[0].startswith("data.sums: ")
+    assert said in problems[0]
+
+
+def test_a_data_set_that_is_made_already_is_not_asked_about(tmp_path, monkeypatch):
+    from slipway.config.schema import Data
+    from slipway.data import problems
+
+    settings = Data(**CONFIG["data"]["sums"]).model_dump(mode="json")
+    folder = tmp_path / "data/sums"
+    with open_product("prepare_data", folder / "manifest.json", folder, {"settings": settings}) as product:
+        product.publish([], {})
+    asked = []
+    monkeypatch.setattr(problems, "check_settings", lambda *settings: asked.append(settings))
+    assert problems_of({}, tmp_path) == []
+    assert asked == []
+    assert problems_of({"data": {"sums": {"seed": 1}}}, tmp_path) == []
+    assert asked == [("chain_sum", {})]
+
+
+@pytest.mark.parametrize("content", ["", '{"identity": ', "{}", "[]", "5"])
+def test_a_damaged_record_of_the_start_is_named(content, tmp_path):
+    train = tmp_path / "demo/train"
+    (train / "checkpoints/global_step_2").mkdir(parents=True)
+    (train / "checkpoints/latest_checkpointed_iteration.txt").write_text("2")
+    (train / "started.json").write_text(content)
+    problems = problems_of({}, tmp_path)
+    assert len(problems) == 1, problems
+    assert "runs.demo: " in problems[0]
+    assert "started.json: damaged" in problems[0]

@@ -17,6 +17,7 @@ from typing import IO
 
 from slipway.errors import SlipwayError
 from slipway.launch import REGISTRATION, allocation, checkpoints, processes, ray_cluster, segments, stop
+from slipway.launch.stop_orders import StopOrders
 from slipway.launch.training import MAIN_PPO
 from slipway.manifest import FolderLock
 
@@ -25,8 +26,6 @@ LOG = "main_ppo.log"
 # How long verl may take to exit by itself after the checkpoint of the last step is complete.
 EXIT_SECONDS = 60.0
 POLL_SECONDS = 0.5
-# How often SLURM is asked when the job will end: an administrator may change it.
-ASK_END_SECONDS = 60.0
 # How long SLURM may take to end a start that it has put back into the queue.
 REQUEUE_SECONDS = 600.0
 
@@ -52,11 +51,11 @@ class TrainingJob:
     def __call__(self) -> int:
         """Train until the last step or until the job has to stop; raises `SlipwayError` when training failed."""
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
-        # Ray of a start that was killed may still hold memory, ports and GPUs of this node.
-        processes.end_marked(self._mark)
         if allocation.rank() > 0:
             return self._serve()
         with FolderLock(self.train_folder / JOB_LOCK, "training"):
+            # Ray of a start that was killed may still hold memory, ports and GPUs of this node.
+            processes.end_marked(self._mark)
             unfinished = checkpoints.remove_unfinished(self._checkpoints)
             if unfinished:
                 logger.info("removed unfinished checkpoints of steps %s", unfinished)
@@ -67,7 +66,7 @@ class TrainingJob:
                 resumed_from=checkpoints.latest_step(self._checkpoints),
             )
             folder = segments.folder_of(self.train_folder, segment.number)
-            order = _StopOrders(folder, self.train_folder)
+            order = StopOrders(folder, self.train_folder)
             status = -signal.SIGKILL
             try:
                 with order.listening():
@@ -123,7 +122,7 @@ class TrainingJob:
             raise SlipwayError(f"Ray ended on node {socket.gethostname()} with status {status} before the training did")
         return 0
 
-    def _train(self, folder: Path, order: "_StopOrders") -> int:
+    def _train(self, folder: Path, order: StopOrders) -> int:
         environment = self._environment() | {
             stop.VARIABLE: str(order.file),
             "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"),
@@ -165,7 +164,7 @@ class TrainingJob:
             }
         )
 
-    def _wait(self, verl: "subprocess.Popen[bytes]", order: "_StopOrders") -> int:
+    def _wait(self, verl: "subprocess.Popen[bytes]", order: StopOrders) -> int:
         """Wait for verl to exit; help it when it stays after its work is done."""
         complete_since: float | None = None
         while True:
@@ -185,80 +184,6 @@ class TrainingJob:
 _JOIN_CLUSTER = tuple(
     f"++ray_kwargs.ray_init.{key}=null" for key in ("num_cpus", "num_gpus", "object_store_memory", "include_dashboard")
 )
-
-
-class _StopOrders:
-    """Keeps the segment's stop order true: SLURM's end time, and a signal that it sends."""
-
-    def __init__(self, folder: Path, train_folder: Path):
-        self.file = folder / "stop.json"
-        self.reason: str | None = None
-        self._save_seconds = segments.longest_save(train_folder)
-        self._deadline: float | None = None
-        self._asked = float("-inf")
-        self._signalled = False
-        self._now = False
-        self._given: stop.StopOrder | None = None
-        self.update()
-
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Take SIGUSR2, with which SLURM announces an end: submitit asks for it, and would take it itself."""
-
-        def note(_number: int, _frame: object) -> None:
-            self._signalled = True
-
-        before = signal.signal(signal.SIGUSR2, note)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGUSR2, before)
-
-    def update(self) -> None:
-        """Ask SLURM now and then, and write the order anew when it has changed."""
-        if time.monotonic() - self._asked > ASK_END_SECONDS:
-            self._asked = time.monotonic()
-            self._deadline = allocation.end_time() or self._deadline
-        if self._signalled:
-            self._signalled = False
-            self._obey_signal()
-        order = stop.StopOrder(
-            self._deadline,
-            self._now,
-            self._save_seconds if self._save_seconds is not None else _guess(self._deadline),
-        )
-        if order != self._given:
-            stop.give(order, self.file)
-            self._given = order
-
-    def _obey_signal(self) -> None:
-        """Stop after this step when the job is preempted, or when its end is not known otherwise.
-
-        SLURM counts limits in minutes and announces them up to a minute early: where the end time is known, it is
-        the better guide.
-        """
-        if allocation.is_preempted():
-            self.reason = segments.PREEMPTED
-        elif self._deadline is None:
-            self.reason = segments.TIME_LIMIT
-        else:
-            return
-        logger.info("SLURM announces the end of this job: %s", self.reason)
-        self._now = True
-
-    def reason_of_end(self, status: int) -> str | None:
-        """Return why training ended before its last step; None when it ended of itself."""
-        if self.reason is None and stop.was_obeyed(self.file):
-            self.reason = segments.TIME_LIMIT
-        if self.reason is None and status != 0 and allocation.is_preempted():
-            # SLURM's SIGTERM reached verl and Ray as well
-            self.reason = segments.PREEMPTED
-        return self.reason
-
-
-def _guess(deadline: float | None) -> float:
-    """Return a guess of how long the first checkpoint takes: a twentieth of the segment, two minutes at most."""
-    return 120.0 if deadline is None else min(120.0, max(0.0, deadline - time.time()) / 20)
 
 
 @contextmanager

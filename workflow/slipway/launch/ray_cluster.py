@@ -117,6 +117,8 @@ def serve(folder: Path, options: Mapping[str, int], environment: Mapping[str, st
     """Be a worker until the head's file is gone; return 0 then, and another status when Ray ended before."""
     file = folder / f"meeting-{allocation.start_id()}.json"
     meeting = _wait_for_meeting(file)
+    # What a killed start has left on this node; not before the head, which owns the training, has called us.
+    processes.end_marked(environment[processes.MARK])
     own = allocation.address_towards(meeting.address.rpartition(":")[0])
     command = [*_ray_start(own, options), f"--address={meeting.address}"]
     with_token = {k: v for k, v in (dict(environment) | meeting.environment()).items() if k != "RAY_ADDRESS"}

@@ -12,6 +12,8 @@ import psutil
 import pytest
 
 from slipway.launch import checkpoints, processes, segments
+from slipway.launch.job import JOB_LOCK, TrainingJob
+from slipway.manifest import FolderLock, LockHeldError
 
 
 def checkpoint(folder: Path, step: int, latest: bool = True) -> None:
@@ -113,3 +115,15 @@ def test_a_bound_process_dies_with_its_parent(tmp_path, way):
     parent.wait()
     psutil.wait_procs([child], timeout=5)
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_second_job_leaves_the_training_of_the_first_alone(tmp_path):
+    """Submitted in spite of everything, it finds the folder owned, and must not end the owner's processes."""
+    environment = os.environ | {processes.MARK: str(tmp_path)}
+    with subprocess.Popen(["sleep", "60"], env=environment) as trainer:
+        try:
+            with FolderLock(tmp_path / JOB_LOCK, "the first job"), pytest.raises(LockHeldError):
+                TrainingJob(config=tmp_path / "verl.yaml", train_folder=tmp_path, steps=4)()
+            assert trainer.poll() is None
+        finally:
+            trainer.kill()

@@ -86,16 +86,14 @@ class TrainingJob:
         )
         if reached >= self.steps:
             return 0
-        if segment.reason == segments.PREEMPTED:
-            logger.info("preempted after step %d; SLURM requeues the job", reached)
-            time.sleep(REQUEUE_SECONDS)
-        elif segment.reason == segments.TIME_LIMIT and reached > resumed_from:
-            if allocation.requeue():
-                logger.info("the time limit came after step %d; the job is in the queue again", reached)
+        if segment.reason == segments.PREEMPTED or (segment.reason == segments.TIME_LIMIT and reached > resumed_from):
+            logger.info("%s after step %d; back into the queue", segment.reason, reached)
+            # SLURM would requeue a preempted job itself when its grace time is over: this frees the nodes earlier
+            if allocation.requeue() or segment.reason == segments.PREEMPTED:
                 time.sleep(REQUEUE_SECONDS)
             # the launcher submits another job then
             return 0
-        elif segment.reason == segments.TIME_LIMIT:
+        if segment.reason == segments.TIME_LIMIT:
             raise SlipwayError(
                 f"the job's time limit came before a step after step {resumed_from} was made and saved: another such "
                 "segment would get no further. Raise the run's runtime_minutes."

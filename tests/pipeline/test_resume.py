@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from slipway.cpu.environment import environment, hydra_overrides
-from slipway.launch import VERL_SETTINGS
+from slipway.launch import VERL_SETTINGS, with_registration
 
 pytestmark = pytest.mark.training
 
@@ -48,7 +48,7 @@ class Training:
             return subprocess.Popen(
                 [*self._command, f"trainer.default_local_dir={self.checkpoints}"],
                 cwd=self.folder,
-                env=os.environ | environment() | variables,
+                env=os.environ | with_registration(environment()) | variables,
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )

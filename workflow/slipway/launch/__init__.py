@@ -3,6 +3,7 @@
 This file holds what other rooms' callers need to know without importing submitit or verl.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 # Record in a training's folder of what its checkpoints depend on.
@@ -11,6 +12,8 @@ STARTED = "started.json"
 # Name under which our trainer is registered with verl, and the module that verl's processes load for that.
 TRAINER = "slipway_sync"
 REGISTRATION = "slipway.launch.registration"
+# Modules, separated by commas, that verl imports wherever it is imported itself.
+EXTERNAL_MODULES = "VERL_USE_EXTERNAL_MODULES"
 
 # verl keys of every training that Slipway launches, on any device.
 VERL_SETTINGS: dict[str, Any] = {
@@ -18,3 +21,9 @@ VERL_SETTINGS: dict[str, Any] = {
     "trainer.v1.sampler.custom_sampler.path": "pkg://slipway.launch.sampler",
     "trainer.v1.sampler.custom_sampler.name": "OrderedReplayBuffer",
 }
+
+
+def with_registration(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of processes that import verl, with the module that registers our trainer."""
+    modules = [environment.get(EXTERNAL_MODULES, ""), REGISTRATION]
+    return dict(environment) | {EXTERNAL_MODULES: ",".join(filter(None, modules))}

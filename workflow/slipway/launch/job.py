@@ -16,7 +16,15 @@ from pathlib import Path
 from typing import IO
 
 from slipway.errors import SlipwayError
-from slipway.launch import REGISTRATION, allocation, checkpoints, processes, ray_cluster, segments, stop
+from slipway.launch import (
+    allocation,
+    checkpoints,
+    processes,
+    ray_cluster,
+    segments,
+    stop,
+    with_registration,
+)
 from slipway.launch.stop_orders import StopOrders
 from slipway.launch.training import MAIN_PPO
 from slipway.manifest import FolderLock
@@ -148,13 +156,11 @@ class TrainingJob:
         return processes.start_bound(command, environment, folder, log)
 
     def _environment(self) -> dict[str, str]:
-        modules = [self.environment.get("VERL_USE_EXTERNAL_MODULES", ""), REGISTRATION]
         return (
             os.environ
-            | dict(self.environment)
+            | with_registration(self.environment)
             | {
                 processes.MARK: self._mark,
-                "VERL_USE_EXTERNAL_MODULES": ",".join(filter(None, modules)),
                 "RAY_USAGE_STATS_ENABLED": "0",
                 "HYDRA_FULL_ERROR": "1",
                 "PYTHONUNBUFFERED": "1",

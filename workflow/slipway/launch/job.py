@@ -156,17 +156,13 @@ class TrainingJob:
         return processes.start_bound(command, environment, folder, log)
 
     def _environment(self) -> dict[str, str]:
-        return (
-            os.environ
-            | with_registration(self.environment)
-            | {
-                processes.MARK: self._mark,
-                "RAY_USAGE_STATS_ENABLED": "0",
-                "HYDRA_FULL_ERROR": "1",
-                "PYTHONUNBUFFERED": "1",
-                "PYTHONPATH": os.pathsep.join(_package_roots()),
-            }
-        )
+        return with_registration(os.environ | dict(self.environment)) | {
+            processes.MARK: self._mark,
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "HYDRA_FULL_ERROR": "1",
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONPATH": os.pathsep.join(_package_roots()),
+        }
 
     def _wait(self, verl: "subprocess.Popen[bytes]", order: StopOrders) -> int:
         """Wait for verl to exit; help it when it stays after its work is done."""

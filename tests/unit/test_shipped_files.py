@@ -59,7 +59,8 @@ def test_presets_lie_well_over_the_demo(preset):
     assert config.runs
 
 
-SCRIPTS = sorted((ROOT / "scripts").glob("*.py"))
+# status only looks; every other script is a rule's.
+SCRIPTS = sorted(path for path in (ROOT / "scripts").glob("*.py") if path.stem != "status")
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)

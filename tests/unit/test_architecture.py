@@ -78,7 +78,7 @@ def test_sizes_that_contradict_each_other_are_named():
 
 @pytest.mark.parametrize("names", ["Qwen2ForCausalLM", [["Qwen2ForCausalLM"]], {"a": 1}, [None]])
 def test_architectures_that_are_no_list_of_names_are_refused(names):
-    with pytest.raises(SlipwayError, match="architectures is .*, but must be a list of names"):
+    with pytest.raises(SlipwayError, match=r"architectures is .*, but must be a list of names"):
         architecture_from_config({**QWEN2, "architectures": names})
 
 

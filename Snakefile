@@ -31,7 +31,11 @@ include: "workflow/rules/report.smk"
 rule all:
     default_target: True
     input:
-        expand("results/{run}/report.html", run=CONFIG.runs),
+        expand(
+            "results/{run}/{file}",
+            run=CONFIG.runs,
+            file=("report.html", "metrics.json"),
+        ),
         "results/compare.html",
 
 

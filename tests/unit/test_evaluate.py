@@ -20,6 +20,9 @@ from slipway.evaluate.questions import Question, read_questions
 from slipway.evaluate.samples import Answer, Journal, Sample
 from slipway.evaluate.stage import EvaluationTask, evaluate_model
 from slipway.manifest import FileEntry, Manifest, hash_file, read_manifest, write_json
+from slipway.models.architecture import read_architecture
+from slipway.preflight.findings import Severity
+from slipway.preflight.inputs import check_tokenizer
 
 torch.set_num_threads(1)  # threads cost more than they bring to a model this small
 
@@ -286,3 +289,15 @@ def test_questions_asked_for_must_exist(model: Path, data: Path, tmp_path: Path)
     with pytest.raises(SlipwayError, match="holds 12 questions, the evaluation asks for 13"):
         evaluate(model, data, tmp_path, questions=13)
     assert evaluate(model, data, tmp_path, questions=5).facts["evaluations"]["heldout"]["questions"] == 5
+
+
+@pytest.mark.parametrize("content", [None, "{", "{}"])
+def test_a_tokenizer_that_cannot_be_loaded_is_named(tmp_path: Path, content: str | None) -> None:
+    make_model(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    if content is not None:
+        (tmp_path / "tokenizer.json").write_text(content)
+    with pytest.raises(SlipwayError, match=r"its tokenizer (cannot be loaded|has no vocabulary).*fetch tokenizer"):
+        load_model(tmp_path)
+    found = check_tokenizer("mine", tmp_path, read_architecture(tmp_path))
+    assert [(finding.key, finding.severity) for finding in found] == [("models.mine", Severity.ERROR)]

@@ -63,9 +63,14 @@ wildcard_constraints:
 
 def model_source(wildcards):
     """Return the manifest of a model that Slipway makes; a user's own model is no input but a param."""
-    if CONFIG.models[wildcards.model].demo is None:
+    return source_manifest(wildcards.model)
+
+
+def source_manifest(name):
+    """Return the manifest of a model of the config, if Slipway makes it; else nothing."""
+    if CONFIG.models[name].demo is None:
         return []
-    return RESULTS.hf_model(wildcards.model) / "manifest.json"
+    return RESULTS.hf_model(name) / "manifest.json"
 
 
 def as_param(settings):
@@ -104,12 +109,7 @@ def evaluated_model(wildcards):
     """Return the manifest of the model that an evaluation loads."""
     if wildcards.which == "final":
         return RESULTS.trained_model(wildcards.run) / "manifest.json"
-    model = CONFIG.runs[wildcards.run].model
-    return (
-        []
-        if CONFIG.models[model].demo is None
-        else RESULTS.hf_model(model) / "manifest.json"
-    )
+    return run_source(wildcards)
 
 
 def evaluation_settings(wildcards):
@@ -135,3 +135,8 @@ def run_data(wildcards):
 def run_model(wildcards):
     """Return the manifest of a run's converted model."""
     return RESULTS.megatron_model(CONFIG.runs[wildcards.run].model) / "manifest.json"
+
+
+def run_source(wildcards):
+    """Return the manifest of a run's base model, if Slipway makes it."""
+    return source_manifest(CONFIG.runs[wildcards.run].model)

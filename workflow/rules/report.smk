@@ -9,13 +9,19 @@ rule report:
         base="results/{run}/eval/base.json",
         final="results/{run}/eval/final.json",
         preflight="results/{run}/preflight.json",
+        # what the page says of where everything came from
+        data=run_data,
+        heldout=evaluated_data,
+        source=run_source,
+        converted=run_model,
     output:
-        report(
+        page=report(
             "results/{run}/report.html",
             caption="../report/run.rst",
             category="Runs",
             labels={"run": "{run}"},
         ),
+        metrics="results/{run}/metrics.json",
     log:
         "results/{run}/logs/report.log",
     benchmark:
@@ -32,10 +38,10 @@ rule report:
         'python -P scripts/report.py "$SLIPWAY_CONFIG" {wildcards.run:q} --log {log:q}'
 
 
-# Expects: every run's report. Produces: all runs side by side. Runs on: one CPU.
+# Expects: every run's figures. Produces: all runs side by side. Runs on: one CPU.
 rule compare:
     input:
-        expand("results/{run}/report.html", run=CONFIG.runs),
+        expand("results/{run}/metrics.json", run=CONFIG.runs),
     output:
         report(
             "results/compare.html",

@@ -17,7 +17,6 @@ from blake3 import blake3
 from numpy.typing import NDArray
 from transformers import (
     AutoModelForCausalLM,
-    AutoTokenizer,
     GenerationConfig,
     LogitsProcessor,
     LogitsProcessorList,
@@ -30,6 +29,7 @@ from transformers import (
 from slipway.errors import SlipwayError
 from slipway.evaluate.questions import Question
 from slipway.evaluate.samples import Answer
+from slipway.models.tokenizer import load_tokenizer
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class LoadedModel:
 def load_model(folder: Path) -> LoadedModel:
     """Load a Hugging Face folder in float32 on the CPU.
 
-    Raises `SlipwayError` when the folder has no chat template or no end-of-sequence token.
+    Raises `SlipwayError` when the tokenizer cannot be loaded, or when the folder has no chat template or no end-of-sequence token.
     """
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, padding_side="left")
+    tokenizer = load_tokenizer(folder, padding_side="left")
     if tokenizer.chat_template is None:
         raise SlipwayError(f"{folder}: the tokenizer has no chat template, so questions cannot be asked")
     model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32)

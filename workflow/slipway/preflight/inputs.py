@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from slipway.config.schema import Run
+from slipway.errors import SlipwayError
 from slipway.models.architecture import Architecture
+from slipway.models.tokenizer import load_tokenizer
 from slipway.preflight.findings import Finding, Severity
 
 # Rows of each split that the reward is tried on.
@@ -85,8 +87,11 @@ def check_lengths(name: str, run: Run, split: str, lengths: Lengths) -> list[Fin
 
 def check_tokenizer(name: str, folder: Path, model: Architecture) -> list[Finding]:
     """Check that the tokenizer has what training needs and fits the model's vocabulary."""
-    tokenizer = AutoTokenizer.from_pretrained(folder)
     key = f"models.{name}"
+    try:
+        tokenizer = load_tokenizer(folder)
+    except SlipwayError as error:
+        return [Finding("S8", Severity.ERROR, key, None, f"{error}.")]
     findings = []
     if tokenizer.chat_template is None:
         findings.append(

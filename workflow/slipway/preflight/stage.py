@@ -6,12 +6,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer
-
 from slipway.config.schema import Data, Parallel, Run
 from slipway.errors import SlipwayError
 from slipway.manifest import Manifest, open_product, read_manifest, write_text
 from slipway.models.architecture import Architecture
+from slipway.models.tokenizer import load_tokenizer
 from slipway.preflight import inputs
 from slipway.preflight.batches import arithmetic, check_batches
 from slipway.preflight.composition import check_with_verl
@@ -95,7 +94,7 @@ def _check(subject: Subject, converted: Manifest) -> tuple[list[Finding], dict[s
     findings += check_with_verl(subject.name, subject.resolved)
     findings += inputs.check_tokenizer(run.model, subject.model_folder, subject.model)
     if not errors(findings):
-        tokenizer = AutoTokenizer.from_pretrained(subject.model_folder)
+        tokenizer = load_tokenizer(subject.model_folder)
         train = inputs.read_split(subject.data_folder / "train.parquet")
         findings += inputs.check_reward(run.data, train, subject.compute_score)
         lengths = {"training": inputs.measure_prompts(train, tokenizer, run.grpo.max_prompt_length)}

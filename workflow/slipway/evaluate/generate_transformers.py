@@ -56,7 +56,8 @@ class LoadedModel:
 def load_model(folder: Path) -> LoadedModel:
     """Load a Hugging Face folder in float32 on the CPU.
 
-    Raises `SlipwayError` when the tokenizer cannot be loaded, or when the folder has no chat template or no end-of-sequence token.
+    Raises `SlipwayError` when the tokenizer cannot be loaded, or when the folder has no chat template or no
+    end-of-sequence token.
     """
     tokenizer = load_tokenizer(folder, padding_side="left")
     if tokenizer.chat_template is None:

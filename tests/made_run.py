@@ -19,7 +19,7 @@ QUESTIONS, STEPS = 64, 40
 def make_run(root: Path, name: str = "demo", seed: int = 0, better_by: float = 0.4) -> RunSettings:
     """Write everything that a run leaves below `root`, and return its settings."""
     paths, random = ResultPaths(root), np.random.default_rng(seed)
-    data = Data(task="reasoning_gym", dataset="chain_sum", train=512, heldout=QUESTIONS)
+    data = Data(task="reasoning_gym", dataset="chain_sum", train=512, heldout=QUESTIONS, warmup=64)
     settings = RunSettings(
         name=name,
         run=Run(model="small", data="sums", evaluation=["heldout"], device="cpu", gpus_per_node=1, steps=STEPS),

@@ -10,9 +10,11 @@ import pytest
 from made_run import QUESTIONS, STEPS, make_run, write_evaluation
 from scipy import stats
 
+from slipway.config.load import load_config
 from slipway.config.paths import ResultPaths
 from slipway.errors import SlipwayError
 from slipway.report import charts
+from slipway.report.logs import last_errors
 from slipway.report.reading import Step, Training, read_steps, without_false_cut_offs
 from slipway.report.runs_table import settings_that_differ, write_comparison
 from slipway.report.settings_view import RunSettings, flat
@@ -247,6 +249,30 @@ def test_partial_report_of_an_empty_run_names_what_is_missing(root: Path, settin
     assert "Unfinished" in page
 
 
+def test_what_every_healthy_log_says_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "main_ppo.log").write_text(
+        '\x1b[36m(TaskRunnerV1 pid=24264)\x1b[0m UserWarning: veomni is not there: ModuleNotFoundError("veomni")\n'
+        "\x1b[36m(TaskRunnerV1 pid=24264)\x1b[0m  'truncation': 'error',\n 'nccl_timeout': 600,\n"
+        "\x1b[36m(WorkerDict pid=7)\x1b[0m RuntimeError: connection refused\n"
+    )
+    [excerpt] = last_errors(tmp_path)
+    assert excerpt.lines == ["(WorkerDict pid=7) RuntimeError: connection refused"]
+
+
+@pytest.mark.parametrize("name", ["demo", "mine"])
+def test_the_command_of_the_page_repeats_the_run(tmp_path: Path, name: str) -> None:
+    settings = make_run(tmp_path / "results", name)
+    page, _ = report(tmp_path / "results", settings)
+    options = re.search(r"snakemake --profile profiles/local --configfile (\S+) -- ([^\s<]+)", page)
+    assert options is not None
+    assert options[2] == f"results/{name}/report.html"
+    shipped = Path(__file__).resolve().parents[2] / "config.yaml"
+    again = load_config(shipped, tmp_path / options[1])
+    assert again.runs[name] == settings.run
+    assert again.models[settings.run.model] == settings.model
+    assert again.evaluation["heldout"] == settings.evaluations["heldout"]
+
+
 def test_partial_report_shows_the_steps_that_were_trained(root: Path, settings: RunSettings) -> None:
     (root / "demo/train/manifest.json").unlink()
     lines = ResultPaths(root).metrics("demo").read_text().splitlines(keepends=True)
@@ -258,7 +284,7 @@ def test_partial_report_shows_the_steps_that_were_trained(root: Path, settings: 
 
 
 def test_rebuilding_gives_the_same_bytes(root: Path, settings: RunSettings) -> None:
-    names = ("report.html", "metrics.json", "summary.md", "README.md", "ro-crate-metadata.json")
+    names = ("report.html", "metrics.json", "summary.md", "README.md", "config.yaml", "ro-crate-metadata.json")
     report(root, settings)
     first = [(root / "demo" / name).read_bytes() for name in names]
     report(root, settings)

@@ -13,6 +13,7 @@ FILES = {
     "metrics.json": "application/json",
     "summary.md": "text/markdown",
     "README.md": "text/markdown",
+    "config.yaml": "application/yaml",
     "verl.yaml": "application/yaml",
     "train/metrics.jsonl": "application/jsonl",
     "eval/base.json": "application/json",

@@ -35,7 +35,7 @@ class StageRecord:
 @dataclass(frozen=True)
 class Provenance:
     """Stages, package versions by stage where they differ, hashes of inputs, and the command that repeats
-    it."""
+    it by the config beside the report."""
 
     stages: list[StageRecord]
     packages: dict[str, str]
@@ -46,17 +46,21 @@ class Provenance:
 def record_stage(manifest: Manifest, path: Path, folder: Path, root: Path) -> StageRecord:
     """Describe a product; the sidecar `provenance.json` in its folder is needed."""
     return StageRecord(
-        manifest.stage, str(path.relative_to(root)), manifest.digest, read_json(folder / "provenance.json")
+        manifest.stage,
+        str(path.relative_to(root)),
+        manifest.digest,
+        read_json(folder / "provenance.json", f"rule {manifest.stage}"),
     )
 
 
 def collect(paths: ResultPaths, run: str, stages: list[StageRecord], hashes: dict[str, str]) -> Provenance:
     """Put the stages' records together; raises `SlipwayError` when the run's verl config is missing."""
+    folder = f"{paths.root.name}/{run}"
     return Provenance(
         stages=stages,
         packages=_packages(stages),
         hashes=hashes | {"verl.yaml": file_digest(paths.verl_config(run))},
-        command=f"snakemake --profile profiles/local {paths.root.name}/{run}/report.html",
+        command=f"snakemake --profile profiles/local --configfile {folder}/config.yaml -- {folder}/report.html",
     )
 
 

@@ -154,12 +154,12 @@ def read_samples(path: Path) -> list[SampleRow]:
     return rows
 
 
-def read_json(path: Path, needed: Sequence[str] = ()) -> dict[str, Any]:
-    """Read a JSON object that has the `needed` keys."""
+def read_json(path: Path, maker: str, needed: Sequence[str] = ()) -> dict[str, Any]:
+    """Read a JSON object that `maker` writes and that has the `needed` keys."""
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise SlipwayError(f"{path}: missing") from None
+        raise SlipwayError(f"{path}: missing; {maker} writes it") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise SlipwayError(f"{path}: not JSON ({error}); delete it and make it again") from None
     if not isinstance(content, dict):

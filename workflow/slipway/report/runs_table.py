@@ -32,7 +32,7 @@ def write_comparison(paths: ResultPaths, runs: Mapping[str, Mapping[str, Any]]) 
         RunRow(
             name,
             {key: settings.get(key) for key in differing},
-            read_json(paths.run(name) / "metrics.json", NEEDED),
+            read_json(paths.run(name) / "metrics.json", "rule report", NEEDED),
         )
         for name, settings in runs.items()
     ]

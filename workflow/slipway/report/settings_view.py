@@ -1,7 +1,8 @@
-"""A run's settings, as the page's tables."""
+"""A run's settings, as the page's tables and as a config that repeats the run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from slipway.config.schema import Data, Evaluation, Model, Run
 
@@ -15,6 +16,16 @@ class RunSettings:
     model: Model
     data: Mapping[str, Data]
     evaluations: Mapping[str, Evaluation]
+
+
+def as_config(settings: RunSettings) -> dict[str, Any]:
+    """Return the config of this run alone, every default written out: laid over config.yaml it gives the run again."""
+    return {
+        "models": {settings.run.model: settings.model.model_dump()},
+        "data": {name: data.model_dump() for name, data in settings.data.items()},
+        "evaluation": {name: evaluation.model_dump() for name, evaluation in settings.evaluations.items()},
+        "runs": {settings.name: settings.run.model_dump()},
+    }
 
 
 def settings_tables(settings: RunSettings) -> dict[str, dict[str, object]]:

@@ -22,7 +22,7 @@ from slipway.report.reading import (
     without_false_cut_offs,
 )
 from slipway.report.samples_view import choose_samples
-from slipway.report.settings_view import RunSettings, settings_tables
+from slipway.report.settings_view import RunSettings, as_config, settings_tables
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ Part = TypeVar("Part")
 
 
 def write_report(paths: ResultPaths, settings: RunSettings) -> None:
-    """Write report.html of a finished run, and before it metrics.json, summary.md, README.md and the crate.
+    """Write report.html of a finished run, and before it figures, summary, model card, config and crate.
 
     Raises `SlipwayError` when a file that the report needs is missing or contradicts another.
     """
@@ -56,6 +56,7 @@ def write_report(paths: ResultPaths, settings: RunSettings) -> None:
             ledger=_read_ledger(folder),
         )
         write_json(folder / "metrics.json", metrics)
+        write_json(folder / "config.yaml", as_config(settings))  # JSON is YAML
         write_text(folder / "summary.md", summaries.summary(metrics))
         write_text(folder / "README.md", summaries.model_card(metrics, settings.model, settings.data))
         write_json(folder / "ro-crate-metadata.json", crate.describe(settings.name, provenance, folder))
@@ -68,7 +69,7 @@ def write_report(paths: ResultPaths, settings: RunSettings) -> None:
 def say_verdict(paths: ResultPaths, run: str) -> None:
     """Say again what came out of a run whose report is written."""
     folder = paths.run(run)
-    figures = read_json(folder / "metrics.json", needed=("base_accuracy", "final_accuracy"))
+    figures = read_json(folder / "metrics.json", "rule report", needed=("base_accuracy", "final_accuracy"))
     logger.info("%s; report: %s", summaries.one_line(figures), folder / "report.html")
 
 
@@ -113,7 +114,7 @@ def _read_pair(paths: ResultPaths, run: str) -> tuple[Evaluated, Evaluated]:
 def _read_ledger(run_folder: Path) -> dict[str, Any] | None:
     """Return where the device-hours went; None for a training of an earlier version, which kept no ledger."""
     file = run_folder / "ledger.json"
-    return read_json(file, needed=("devices", "totals", "segments")) if file.is_file() else None
+    return read_json(file, "rule train", needed=("devices", "totals", "segments")) if file.is_file() else None
 
 
 def _compare_all(pair: tuple[Evaluated, Evaluated], settings: RunSettings) -> list[Comparison]:

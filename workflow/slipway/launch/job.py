@@ -150,7 +150,8 @@ class TrainingJob:
             self.module,
             f"--config-path={self.config.parent}",
             f"--config-name={self.config.stem}",
-            f"hydra.run.dir={folder / 'hydra'}",
+            # relative to the folder it starts in: Hydra's grammar has no place for some characters of a path
+            "hydra.run.dir=hydra",
             *overrides,
         ]
         return processes.start_bound(command, environment, folder, log)

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 import yaml
 
-from slipway.launch.stop import StopWatch
+from slipway.launch.stop import VARIABLE, StopWatch
 
 
 def main() -> None:
@@ -89,9 +89,11 @@ class Gradients:
                 ).remote(small["size"], i)
                 for i in range(shards)
             ]
-            hosts = ray.get([actor.host.remote() for actor in self.actors])
-            print("shards on", hosts, flush=True)
-            assert len(set(hosts)) == shards, hosts
+            hosts, metrics, orders = zip(*ray.get([actor.place.remote() for actor in self.actors]), strict=True)
+            print("shards on", sorted(hosts), flush=True)  # Ray chooses the order
+            # verl's trainer is an actor too, on any of the nodes: it logs to the one and obeys the other
+            assert set(metrics) == {os.environ["VERL_FILE_LOGGER_PATH"]}, metrics
+            assert set(orders) == {os.environ[VARIABLE]}, orders
 
     def of(self, step: int, model: torch.nn.Linear) -> list:
         weights = [parameter.detach() for parameter in model.parameters()]
@@ -106,10 +108,10 @@ class Shard:
     def __init__(self, size: int, index: int):
         self.size, self.index = size, index
 
-    def host(self) -> str:
+    def place(self) -> tuple[str, str | None, str | None]:
         import socket
 
-        return socket.gethostname()
+        return socket.gethostname(), os.environ.get("VERL_FILE_LOGGER_PATH"), os.environ.get(VARIABLE)
 
     def gradient(self, step: int, weights: list[torch.Tensor]) -> tuple[list[torch.Tensor], float]:
         generator = torch.Generator().manual_seed(1000 * step + self.index)

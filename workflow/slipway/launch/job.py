@@ -129,16 +129,14 @@ class TrainingJob:
         return 0
 
     def _train(self, folder: Path, order: StopOrders) -> int:
-        environment = self._environment() | {
-            stop.VARIABLE: str(order.file),
-            "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"),
-        }
+        environment = self._environment()
+        of_segment = {stop.VARIABLE: str(order.file), "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl")}
         others = allocation.nodes()[1:]
         with _short_folder() as ray_folder, (folder / LOG).open("ab") as log:
             environment["RAY_TMPDIR"] = ray_folder
             if not others:
-                return self._wait(self._start(folder, environment, log), order)
-            with ray_cluster.Head(self.train_folder, others, self.ray_node, environment, log) as head:
+                return self._wait(self._start(folder, environment | of_segment, log), order)
+            with ray_cluster.Head(self.train_folder, others, self.ray_node, environment, of_segment, log) as head:
                 return self._wait(self._start(folder, head.environment, log, _JOIN_CLUSTER), order)
 
     def _start(

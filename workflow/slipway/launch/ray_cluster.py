@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
@@ -29,20 +29,29 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Meeting:
-    """How to reach the head: `address` is host:port, `token` what Ray asks for."""
+    """How to reach the head: `address` is host:port, `token` what Ray asks for.
+
+    `variables` are what the training's processes find in their environment wherever Ray places them: verl's trainer
+    itself may run on any node.
+    """
 
     address: str
     token: str
+    variables: Mapping[str, str]
 
     def environment(self) -> dict[str, str]:
         """Return what makes a process on any node part of this cluster."""
         own = allocation.address_towards(self.address.rpartition(":")[0])
         interface = allocation.interface_of(own)
-        return {
-            "RAY_ADDRESS": self.address,
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN": self.token,
-        } | ({"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface} if interface else {})
+        return (
+            dict(self.variables)
+            | {
+                "RAY_ADDRESS": self.address,
+                "RAY_AUTH_MODE": "token",
+                "RAY_AUTH_TOKEN": self.token,
+            }
+            | ({"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface} if interface else {})
+        )
 
 
 class Head:
@@ -54,12 +63,13 @@ class Head:
         others: list[str],
         options: Mapping[str, int],
         environment: Mapping[str, str],
+        variables: Mapping[str, str],
         log: IO[bytes],
     ):
         self._file = folder / f"meeting-{allocation.start_id()}.json"
         self._others = others
         own = allocation.address_towards(others[0])
-        self.meeting = Meeting(f"{own}:{_free_port(own)}", secrets.token_hex(32))
+        self.meeting = Meeting(f"{own}:{_free_port(own)}", secrets.token_hex(32), variables)
         self._environment = dict(environment) | self.meeting.environment()
         port = self.meeting.address.rpartition(":")[2]
         self._command = [*_ray_start(own, options), "--head", f"--port={port}", "--include-dashboard=false"]
@@ -68,7 +78,7 @@ class Head:
     def __enter__(self) -> "Head":
         environment = {key: value for key, value in self._environment.items() if key != "RAY_ADDRESS"}
         self._process = processes.start_bound(self._command, environment, self._file.parent, self._log)
-        write_text(self._file, json.dumps({"address": self.meeting.address, "token": self.meeting.token}), mode=0o600)
+        write_text(self._file, json.dumps(asdict(self.meeting)), mode=0o600)
         try:
             self._wait_for_all()
         except BaseException:

@@ -79,7 +79,7 @@ rule compare:
 
 
 def main() -> None:
-    """Measure both sides and print one JSON object."""
+    """Measure both sides and print the figures as one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--repeat", type=int, default=3)
@@ -105,7 +105,7 @@ def main() -> None:
 
 
 def prepare_slipway(folder: Path, runs: int) -> list[str]:
-    """Copy the workflow with a sweep over so many seeds; return the command to measure."""
+    """Copy the workflow to `folder` with a config of so many runs; return the command of its dry run."""
     folder.mkdir()
     for name in ("Snakefile", "config.yaml"):
         shutil.copy(ROOT / name, folder)
@@ -118,13 +118,13 @@ def prepare_slipway(folder: Path, runs: int) -> list[str]:
 
 
 def prepare_minimal(folder: Path, runs: int) -> None:
-    """Write the Snakefile to compare with."""
+    """Write the minimal Snakefile to `folder`."""
     folder.mkdir()
     (folder / "Snakefile").write_text(MINIMAL.format(runs=runs))
 
 
 def dry_run(command: list[str], folder: Path) -> float:
-    """Return the seconds of one dry run."""
+    """Return how many seconds a dry run takes; ends the benchmark where it fails."""
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     began = time.monotonic()
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)

@@ -26,7 +26,7 @@ def main() -> None:
             data=config.data[resolved.run.data],
             parallel=resolved.parallel,
             model=architecture,
-            resolved=resolved.verl,
+            resolved=resolved.verl.plain(),
             model_folder=model_folder(resolved.run.model, model, paths),
             data_folder=paths.data(resolved.run.data),
             heldout_folders={name: paths.data(config.evaluation[name].data) for name in resolved.run.evaluation},

@@ -23,7 +23,7 @@ def main() -> None:
         Training(
             run=resolved.name,
             config_file=paths.verl_config(resolved.name),
-            resolved=resolved.verl,
+            resolved=resolved.verl.plain(),
             inputs={
                 "data": read_manifest(paths.data(resolved.run.data) / "manifest.json", "prepare_data").hash_of(
                     "train.parquet"

@@ -82,6 +82,15 @@ def test_a_key_given_twice_is_an_error(tmp_path):
         read_yaml(file)
 
 
+def test_merge_keys_may_be_overridden_but_not_given_twice(tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text("runs:\n  a: &a {c: {<<: &x {p: 1}, p: 2}, q: 1}\nmodels: {<<: *a, q: 2}\n")
+    assert read_yaml(file) == {"runs": {"a": {"c": {"p": 2}, "q": 1}}, "models": {"c": {"p": 2}, "q": 2}}
+    file.write_text("runs:\n  a: &a {q: 1}\n  b: [{<<: *a, r: 1, r: 2}]\n")
+    with pytest.raises(SlipwayError, match="'r' is given twice"):
+        read_yaml(file)
+
+
 def test_an_overlay_replaces_key_by_key_and_null_removes(tmp_path):
     base, top = tmp_path / "base.yaml", tmp_path / "top.yaml"
     base.write_text(yaml.safe_dump(GOOD))

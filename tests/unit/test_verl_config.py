@@ -21,7 +21,7 @@ def resolve(folder: str = "results", **changes):
 def resolved(**changes) -> dict:
     config, problems = resolve(**changes)
     assert problems == []
-    return config
+    return config.plain()
 
 
 def test_settings_reach_the_keys_that_verl_reads():
@@ -43,10 +43,6 @@ def test_every_owned_key_exists_in_verl():
     flat = verl.flatten(resolved())
     missing = [key for key in verl.OWNED if key not in flat and key != "model_engine"]
     assert missing == []
-
-
-def test_equal_settings_give_equal_text():
-    assert verl.dump(resolved()) == verl.dump(resolved())
 
 
 def test_a_further_verl_key_may_be_dotted_or_nested():

@@ -4,8 +4,8 @@
 import json
 import re
 
-from slipway.config.load import ConfigError, load_config, read_yaml
-from slipway.config.paths import ResultPaths
+from slipway.config.load import NAME, ConfigError, load_config, named, read_yaml
+from slipway.config.paths import RESERVED_RUN_NAMES, ResultPaths
 from slipway.config.site import read_site
 from slipway.errors import SlipwayError, disk_faults_explained
 from slipway.manifest import FolderLock, fingerprint, write_if_changed
@@ -55,10 +55,16 @@ MAIN_LOCK = FolderLock(RESULTS.own / "main.lock", "snakemake in this folder")
 
 
 wildcard_constraints:
-    run="|".join(map(re.escape, CONFIG.runs)),
+    # any name: Snakemake copies this into every path and rule, which a list of a thousand names makes slow
+    run=rf"(?!(?:{'|'.join(RESERVED_RUN_NAMES)})/){NAME.pattern}",
     model="|".join(map(re.escape, CONFIG.models)),
     data="|".join(map(re.escape, CONFIG.data)),
     which="base|final",
+
+
+def run_of(wildcards):
+    """Return the settings of a run that rules are asked for; an error says which runs there are."""
+    return named(CONFIG.runs, "runs", wildcards.run)
 
 
 def model_source(wildcards):
@@ -99,9 +105,7 @@ def settings_of_model(name):
 
 def evaluated_data(wildcards):
     """Return the manifests of the data sets that a run is evaluated on."""
-    names = {
-        CONFIG.evaluation[name].data for name in CONFIG.runs[wildcards.run].evaluation
-    }
+    names = {CONFIG.evaluation[name].data for name in run_of(wildcards).evaluation}
     return [RESULTS.data(name) / "manifest.json" for name in sorted(names)]
 
 
@@ -114,7 +118,7 @@ def evaluated_model(wildcards):
 
 def evaluation_settings(wildcards):
     """Return the settings of a run's evaluations, and of a base model that is no input."""
-    run = CONFIG.runs[wildcards.run]
+    run = run_of(wildcards)
     settings = {
         "evaluations": {
             name: CONFIG.evaluation[name].model_dump() for name in run.evaluation
@@ -129,14 +133,14 @@ def evaluation_settings(wildcards):
 
 def run_data(wildcards):
     """Return the manifest of a run's training data."""
-    return RESULTS.data(CONFIG.runs[wildcards.run].data) / "manifest.json"
+    return RESULTS.data(run_of(wildcards).data) / "manifest.json"
 
 
 def run_model(wildcards):
     """Return the manifest of a run's converted model."""
-    return RESULTS.megatron_model(CONFIG.runs[wildcards.run].model) / "manifest.json"
+    return RESULTS.megatron_model(run_of(wildcards).model) / "manifest.json"
 
 
 def run_source(wildcards):
     """Return the manifest of a run's base model, if Slipway makes it."""
-    return source_manifest(CONFIG.runs[wildcards.run].model)
+    return source_manifest(run_of(wildcards).model)

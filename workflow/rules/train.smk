@@ -21,10 +21,10 @@ rule train:
     threads: 1
     resources:
         mem_mb=10000,
-        runtime=lambda wildcards: CONFIG.runs[wildcards.run].runtime_minutes,
+        runtime=lambda wildcards: run_of(wildcards).runtime_minutes,
         training=1,
-        nodes=lambda wildcards: CONFIG.runs[wildcards.run].nodes,
-        gpus_per_node=lambda wildcards: CONFIG.runs[wildcards.run].gpus_per_node,
+        nodes=lambda wildcards: run_of(wildcards).nodes,
+        gpus_per_node=lambda wildcards: run_of(wildcards).gpus_per_node,
         # local: a process of this machine; slurm: a job of its own, which profiles/slurm asks for
         executor="local",
     message:

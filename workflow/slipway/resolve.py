@@ -28,12 +28,12 @@ from slipway.preflight.layout import check_layout, choose_layout
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """A run with everything decided: its layout, and the complete verl config as plain values."""
+    """A run with everything decided: its layout, and the complete verl config."""
 
     name: str
     run: Run
     parallel: Parallel
-    verl: Mapping[str, Any]
+    verl: verl.VerlConfig
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Plan:
     def write_verl_configs(self) -> None:
         """Write `results/<run>/verl.yaml` of every run whose content has changed."""
         for name, resolved in self.runs.items():
-            write_if_changed(self.paths.verl_config(name), verl.dump(resolved.verl))
+            write_if_changed(self.paths.verl_config(name), resolved.verl.text())
 
 
 def plan_from_file(config_file: Path, results: Path) -> Plan:
@@ -184,7 +184,7 @@ def _resolve_run(name: str, run: Run, config: Config, paths: ResultPaths) -> tup
     if resolved is None:
         return None, problems
     if started is not None and not problems:
-        problems += changed_since_start(name, started, resolved)
+        problems += changed_since_start(name, started, resolved.plain())
         problems += _fewer_steps(name, run, paths)
     return ResolvedRun(name, run, parallel, resolved), problems
 

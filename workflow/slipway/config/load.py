@@ -28,6 +28,8 @@ SECTIONS: dict[str, type[schema.Settings]] = {
 
 Section = TypeVar("Section", bound=schema.Settings)
 
+_MERGE = "tag:yaml.org,2002:merge"  # of the key `<<`
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -276,16 +278,30 @@ def _check_model_path(key: str, path: str) -> list[Problem]:
     return []
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """PyYAML's safe loader, but a key given twice is an error instead of the last one winning."""
+class _StrictLoader(yaml.CSafeLoader):
+    """PyYAML's safe loader in C, but a key given twice is an error instead of the last one winning.
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    In Python it takes three seconds for a sweep of 1,000 runs.
+    """
+
+    def construct_document(self, node: yaml.Node) -> Any:
+        # before constructing: that puts the entries of `<<: *base` among the mapping's own, which may override them
+        self._refuse_keys_given_twice(node, set())
+        return super().construct_document(node)
+
+    def _refuse_keys_given_twice(self, node: yaml.Node, checked: set[yaml.Node]) -> None:
+        if node in checked or isinstance(node, yaml.ScalarNode):
+            return
+        checked.add(node)
         seen = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} is given twice", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)
+        for child in node.value:
+            if isinstance(node, yaml.MappingNode):
+                key_node, child = child
+                if isinstance(key_node, yaml.ScalarNode) and key_node.tag != _MERGE:
+                    key = self.construct_object(key_node)  # type: ignore[no-untyped-call]
+                    if key in seen:
+                        raise yaml.constructor.ConstructorError(
+                            None, None, f"the key {key!r} is given twice", key_node.start_mark
+                        )
+                    seen.add(key)
+            self._refuse_keys_given_twice(child, checked)

@@ -20,7 +20,7 @@ class ResultPaths:
 
     @property
     def composed(self) -> Path:
-        """Cache of verl configs that have been composed, by content."""
+        """Cache of templates of verl configs, by content."""
         return self.own / "verl"
 
     # -- data and models, shared by runs -------------------------------------------------------------------

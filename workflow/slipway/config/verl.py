@@ -6,18 +6,17 @@
 import difflib
 import importlib.metadata
 import importlib.util
-import json
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from slipway.config.load import Problem
 from slipway.config.schema import Data, Parallel, Run
 from slipway.config.verl_fields import free_fields
+from slipway.config.verl_template import Template, make_template, split_settings
 from slipway.errors import SlipwayError
 from slipway.manifest import fingerprint, write_text
 
@@ -85,6 +84,22 @@ OWNED = {
 }
 
 
+@dataclass(frozen=True)
+class VerlConfig:
+    """The complete verl config of a run: what runs of its kind share, and its own values."""
+
+    template: Template
+    values: Mapping[str, Any]
+
+    def text(self) -> str:
+        """Return it as YAML; equal settings give equal text."""
+        return self.template.text(self.values)
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return self.template.plain(self.values)
+
+
 def resolve(
     name: str,
     run: Run,
@@ -93,26 +108,42 @@ def resolve(
     files: "RunFiles",
     device_settings: Mapping[str, Any],
     cache_folder: Path | None = None,
-) -> tuple[dict[str, Any] | None, list[Problem]]:
-    """Return the complete verl config of a run as plain values, or the problems of its `verl:` section.
+) -> tuple[VerlConfig | None, list[Problem]]:
+    """Return the complete verl config of a run, or the problems of its `verl:` section.
 
     `device_settings` are dotted verl keys that the device decides (rollout engine, Ray's view of the machine).
-    What was composed is kept in `cache_folder`: composing takes Hydra and OmegaConf about a second.
+    What was composed is kept in `cache_folder`: composing takes Hydra and OmegaConf more than a second.
     """
-    own = settings_of(run, data, parallel, files) | dict(device_settings)
     extra = flatten(run.verl)
-    key = fingerprint({"verl": installed_version(), "own": own, "extra": extra})
-    cached = cache_folder / f"{key}.json" if cache_folder else None
-    if cached and cached.is_file():
-        known: dict[str, Any] = json.loads(cached.read_text(encoding="utf-8"))
-        return known, []
-    problems = _check_extra(name, extra, _known_keys())
-    if problems:
-        return None, problems
-    resolved = _merge(own | extra)
-    if cached:
-        write_text(cached, json.dumps(resolved))
-    return resolved, []
+    settings = settings_of(run, data, parallel, files) | dict(device_settings) | extra
+    values, shared = split_settings(settings)
+    # with the names of `extra`: a template is kept only after they have been checked
+    names = {"settings": sorted(values), "extra": sorted(extra)}
+    key = fingerprint({"verl": installed_version(), "names": names, "shared": shared})
+    template = _known_template(key, cache_folder)
+    if template is None:
+        problems = _check_extra(name, extra, _known_keys())
+        if problems:
+            return None, problems
+        template = make_template(settings, _merge)
+        _keep_template(key, template, cache_folder)
+    return VerlConfig(template, values), []
+
+
+# by the content that they follow from, so that they hold for the life of the process
+_templates: dict[str, Template] = {}
+
+
+def _known_template(key: str, folder: Path | None) -> Template | None:
+    if key not in _templates and folder is not None and (file := folder / f"{key}.json").is_file():
+        _templates[key] = Template.from_json(file.read_text(encoding="utf-8"))
+    return _templates.get(key)
+
+
+def _keep_template(key: str, template: Template, folder: Path | None) -> None:
+    _templates[key] = template
+    if folder is not None:
+        write_text(folder / f"{key}.json", template.to_json())
 
 
 def _merge(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -231,11 +262,6 @@ def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def dump(resolved: Mapping[str, Any]) -> str:
-    """Return a resolved config as YAML; equal configs give equal text."""
-    return str(yaml.dump(dict(resolved), Dumper=yaml.CSafeDumper, sort_keys=True, width=120))
-
-
 def config_folder() -> Path:
     """Return the folder with verl's own config files, without importing verl (seconds)."""
     found = importlib.util.find_spec("verl")
@@ -244,6 +270,7 @@ def config_folder() -> Path:
     return Path(found.submodule_search_locations[0]) / "trainer" / "config"
 
 
+@cache
 def installed_version() -> str:
     """Return verl's version."""
     return importlib.metadata.version("verl")

@@ -19,6 +19,7 @@ def main() -> None:
 
     plan = plan_from_file(arguments.config, arguments.results)
     resolved, paths = plan.resolved(arguments.run), plan.paths
+    plan.write_verl_config(arguments.run)
     train(
         Training(
             run=resolved.name,

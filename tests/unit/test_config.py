@@ -122,3 +122,46 @@ def test_paths_of_models(tmp_path):
     assert len(said) == 1
     assert "no config.json" in said[0]
     assert Path(tmp_path / "empty").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"runs": {"demo": {"steps": 10**30}}}, "runs.demo.steps = 1000"),
+        ({"runs": {"demo": {"grpo": {"seed": 2**40}}}}, "runs.demo.grpo.seed = 1099511627776"),
+        ({"runs": {"demo": {"grpo": {"temperature": float("inf")}}}}, "runs.demo.grpo.temperature = inf"),
+        ({"runs": {"demo": {"grpo": {"temperature": float("nan")}}}}, "runs.demo.grpo.temperature = nan"),
+        ({"runs": {"demo": {"gpu_memory_gib": float("inf")}}}, "runs.demo.gpu_memory_gib = inf"),
+    ],
+)
+def test_numbers_beyond_all_reason_are_errors_and_no_dry_run_without_end(changes, said):
+    problems = problems_of(changes)
+    assert len(problems) == 1, problems
+    assert said in problems[0]
+
+
+@pytest.mark.parametrize("section", ["models", "data", "evaluation", "runs"])
+@pytest.mark.parametrize("content", [["a"], "a", 3, {}])
+def test_a_section_that_is_no_mapping_is_named(section, content):
+    problems = [str(problem) for problem in check(copy.deepcopy(GOOD) | {section: content})[1]]
+    assert any(problem.startswith(section) and "must map names to settings" in problem for problem in problems)
+
+
+@pytest.mark.parametrize("where", [(), ("runs",), ("runs", "demo"), ("runs", "demo", "grpo"), ("models", "small")])
+def test_keys_that_are_no_text_are_named(where):
+    raw = copy.deepcopy(GOOD)
+    raw["runs"]["demo"]["grpo"] = {}
+    inner = raw
+    for key in where:
+        inner = inner[key]
+    inner[5] = {}
+    problems = [str(problem) for problem in check(raw)[1]]
+    assert any("5" in problem.partition(":")[0] for problem in problems), problems
+
+
+def test_a_config_that_is_a_folder_or_no_text_is_named(tmp_path):
+    with pytest.raises(SlipwayError, match="cannot be read: Is a directory"):
+        read_yaml(tmp_path)
+    (tmp_path / "c.yaml").write_bytes(b"runs: \xff\xfe")
+    with pytest.raises(SlipwayError, match=r"c\.yaml: not UTF-8 text"):
+        read_yaml(tmp_path / "c.yaml")

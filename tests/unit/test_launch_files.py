@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from slipway.errors import SlipwayError
 from slipway.launch import checkpoints, processes, segments
 from slipway.launch.job import JOB_LOCK, TrainingJob
 from slipway.manifest import FolderLock, LockHeldError
@@ -53,6 +55,21 @@ def test_steps_trained_twice_count_once_and_the_later_segment_wins(tmp_path):
     assert [row["data"]["critic/score/mean"] for row in rows] == [0.1] * 4 + [0.2] * 6
     assert (ended.number, ended.resumed_from, ended.last_step) == (2, 4, 10)
     assert segments.read_all(tmp_path)[0].exit_status == -9
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"number": 1}'])
+def test_a_damaged_record_of_a_segment_is_named(content, tmp_path):
+    segments.begin(tmp_path, "1", "n1", 0)
+    (segments.folder_of(tmp_path, 1) / "segment.json").write_text(content)
+    with pytest.raises(SlipwayError, match=r"001/segment.json: damaged"):
+        segments.read_all(tmp_path)
+
+
+def test_a_segment_never_takes_the_folder_of_another(tmp_path):
+    segments.begin(tmp_path, "1", "n1", 0)
+    segments.begin(tmp_path, "2", "n1", 0)
+    shutil.rmtree(segments.folder_of(tmp_path, 1))
+    assert segments.begin(tmp_path, "3", "n1", 0).number == 3
 
 
 def test_a_line_cut_off_by_a_kill_is_left_out(tmp_path):

@@ -1,5 +1,6 @@
 """A run's settings become verl's own config; what its checkpoints depend on may not change."""
 
+import datetime
 from pathlib import Path
 
 import pytest
@@ -120,3 +121,22 @@ def test_steps_may_be_raised_with_a_constant_schedule_only():
 @pytest.mark.parametrize(("name", "following"), [("demo", "demo-2"), ("demo-2", "demo-3"), ("a-b", "a-b-2")])
 def test_next_name(name, following):
     assert next_name(name) == following
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        ({"trainer.rollout_data_dir": "${oops}"}, "runs.demo.verl: cannot be laid over verl's config"),
+        ({"trainer": {"rollout_data_dir": datetime.date(2026, 12, 1)}}, "trainer.rollout_data_dir = datetime.date"),
+        (
+            {"trainer.rollout_data_dir": "a", "trainer": {"rollout_data_dir": "b"}},
+            "runs.demo.verl.trainer.rollout_data_dir = 'b': given twice",
+        ),
+        ({"trainer": {"logger": ["console", {1: "x"}]}}, "trainer.logger"),
+    ],
+)
+def test_what_verls_config_cannot_hold_is_named(extra, said):
+    config, problems = resolve(verl=extra)
+    assert config is None
+    assert len(problems) == 1, problems
+    assert said in str(problems[0])

@@ -33,7 +33,7 @@ def check_exact(given: dict, template: Template) -> None:
     [
         {"steps": 7, "nodes": 2, "gpus_per_node": 4, "validate_every": 3},
         {"parallel": Parallel(tensor=2, pipeline=2, virtual_pipeline=2, expert_tensor=1)},
-        {"grpo": {"kl_coefficient": 0.0, "learning_rate": 1e-6, "temperature": 2.0, "seed": 2**40}},
+        {"grpo": {"kl_coefficient": 0.0, "learning_rate": 1e-6, "temperature": 2.0, "seed": 2**31 - 1}},
         {"grpo": {"lr_schedule": "cosine", "mini_batch_prompts": 4, "clip_ratio": 0.3}},
         {"folder": "a folder's name: with # spaces, and so long that YAML breaks the line " + "again and " * 20},
         {"folder": "1e5"},
@@ -101,3 +101,21 @@ def test_runs_of_one_kind_compose_once_and_later_processes_never(tmp_path, monke
     assert len(merges) == 1
     resolve(verl={FREE_PATH: "somewhere"})
     assert len(merges) == 2
+
+
+@pytest.mark.parametrize("content", ["", '{"texts": ', "{}", "[]", "5"])
+def test_a_damaged_template_is_made_again(content, tmp_path, monkeypatch):
+    monkeypatch.setattr(verl, "_templates", {})
+    run = Run(**{"model": "m", "data": "d", "evaluation": ["e"], "steps": 40})
+    files = verl.RunFiles(*[tmp_path / "made/by/run"] * 5)
+    device = {f"{verl.ROLLOUT}.name": "vllm"}
+    folder = tmp_path / "composed"
+    expected, _ = verl.resolve("demo", run, DATA, Parallel(), files, device, folder)
+    (kept,) = folder.glob("*.json")
+    whole = kept.read_text()
+    kept.write_text(content)
+    monkeypatch.setattr(verl, "_templates", {})
+    again, problems = verl.resolve("demo", run, DATA, Parallel(), files, device, folder)
+    assert problems == []
+    assert again.text() == expected.text()
+    assert kept.read_text() == whole

@@ -3,7 +3,6 @@
 Needs neither torch nor verl's import: `snakemake -n` shows every fault in about two seconds.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,8 @@ from slipway.config.paths import ResultPaths
 from slipway.config.schema import Config, Data, Model, Parallel, Run
 from slipway.cpu import environment as cpu_environment
 from slipway.errors import SlipwayError
-from slipway.launch import STARTED, VERL_SETTINGS, checkpoints
+from slipway.launch import VERL_SETTINGS, checkpoints
+from slipway.launch.started import read_started
 from slipway.manifest import read_manifest, write_if_changed
 from slipway.models.architecture import Architecture, architecture_from_config, read_architecture
 from slipway.models.demo_dimensions import DEMO_MAX_POSITIONS, DEMO_VOCAB_SIZE
@@ -51,8 +51,12 @@ class Plan:
 
     def write_verl_configs(self) -> None:
         """Write `results/<run>/verl.yaml` of every run whose content has changed."""
-        for name, resolved in self.runs.items():
-            write_if_changed(self.paths.verl_config(name), resolved.verl.text())
+        for name in self.runs:
+            self.write_verl_config(name)
+
+    def write_verl_config(self, run: str) -> None:
+        """Write that of one run."""
+        write_if_changed(self.paths.verl_config(run), self.resolved(run).verl.text())
 
 
 def plan_from_file(config_file: Path, results: Path) -> Plan:
@@ -229,17 +233,10 @@ def _device_settings(run: Run) -> dict[str, Any]:
 
 def _started(paths: ResultPaths, run: str) -> Mapping[str, Any] | None:
     """Return the identity that a run has checkpoints of, or None."""
-    record = paths.train(run) / STARTED
-    if not record.is_file() or checkpoints.latest_step(paths.checkpoints(run)) == 0:
+    if checkpoints.latest_step(paths.checkpoints(run)) == 0:
         return None
-    try:
-        identity: Mapping[str, Any] = json.loads(record.read_text(encoding="utf-8"))["identity"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise SlipwayError(
-            f"{record}: damaged ({error!r}), so what the checkpoints of run {run!r} depend on is not known; bring the "
-            f"file back, or delete {paths.run(run)} to start over"
-        ) from None
-    return identity
+    started = read_started(paths.train(run))
+    return None if started is None else started.identity
 
 
 def _fewer_steps(name: str, run: Run, paths: ResultPaths) -> list[Problem]:

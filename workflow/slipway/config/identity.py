@@ -78,8 +78,9 @@ def changed_since_start(run: str, started: Mapping[str, Any], resolved: Mapping[
                 f"runs.{run}.{setting}",
                 now.get(key),
                 f"run {run!r} has been trained with {started.get(key)!r}, and its checkpoints depend on it.",
-                f"Give the changed run another name (e.g. {next_name(run)}), or set the old value again, or delete "
-                f"the run's folder to start over.",
+                f"Give the changed run another name (e.g. {next_name(run)}), or set the old value again"
+                + (" (verl's default, or Slipway's: another version began the run)" if key not in OWNED else "")
+                + ", or delete the run's folder to start over.",
             ),
         )
     if f"{ACTOR}.optim.lr_decay_steps" in {k for k in now if now.get(k) != started.get(k)}:

@@ -82,6 +82,10 @@ def read_yaml(path: Path, expected: Iterable[str] = SECTIONS) -> dict[str, Any]:
         content = yaml.load(path.read_text(encoding="utf-8"), Loader=_StrictLoader)
     except FileNotFoundError:
         raise SlipwayError(f"{path}: no such config file") from None
+    except OSError as error:
+        raise SlipwayError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise SlipwayError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
     except yaml.YAMLError as error:
         raise SlipwayError(f"{path}: not valid YAML: {error}") from None
     if not isinstance(content, dict):
@@ -225,9 +229,12 @@ def _check_references(config: schema.Config, raw: Mapping[str, Any]) -> list[Pro
 
     def check_name(key: str, name: str, section: str) -> None:
         # an entry that is there but faulty has been reported already
-        known = [entry for entry, value in (raw.get(section) or {}).items() if value is not None]
+        entries = raw.get(section)
+        if not isinstance(entries, Mapping):
+            return  # reported already
+        known = [str(entry) for entry, value in entries.items() if value is not None]
         if name not in known:
-            near = difflib.get_close_matches(name, map(str, known), n=2, cutoff=0.5)
+            near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
             remedy = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(known) or 'none'}."
             problems.append(Problem(key, name, f"no such entry under `{section}`.", remedy))
 

@@ -17,9 +17,12 @@ def _number(value: Any) -> Any:
     return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
 
 
-Real = Annotated[float, BeforeValidator(_number)]
-Positive = Annotated[int, Field(ge=1)]
-NotNegative = Annotated[int, Field(ge=0)]
+# No count of a training comes near it, and numpy and torch take seeds below it.
+_LARGEST = 2**31 - 1
+
+Real = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+Positive = Annotated[int, Field(ge=1, le=_LARGEST)]
+NotNegative = Annotated[int, Field(ge=0, le=_LARGEST)]
 
 
 class Settings(BaseModel):
@@ -121,7 +124,7 @@ class Grpo(Settings):
     """The algorithm: batch arithmetic, loss, optimizer, sampling."""
 
     prompts_per_step: Positive = Field(64, description="prompts per training step")
-    samples_per_prompt: Annotated[int, Field(ge=2)] = Field(
+    samples_per_prompt: Annotated[int, Field(ge=2, le=_LARGEST)] = Field(
         8, description="responses per prompt: the group whose mean reward is the baseline"
     )
     mini_batch_prompts: Positive | None = Field(

@@ -3,11 +3,12 @@
 `resolve` is the only place that knows which key of verl a setting of Slipway stands for.
 """
 
+import contextlib
 import difflib
 import importlib.metadata
 import importlib.util
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -114,6 +115,9 @@ def resolve(
     `device_settings` are dotted verl keys that the device decides (rollout engine, Ray's view of the machine).
     What was composed is kept in `cache_folder`: composing takes Hydra and OmegaConf more than a second.
     """
+    problems = _check_form(name, run.verl)
+    if problems:
+        return None, problems
     extra = flatten(run.verl)
     settings = settings_of(run, data, parallel, files) | dict(device_settings) | extra
     values, shared = split_settings(settings)
@@ -125,7 +129,10 @@ def resolve(
         problems = _check_extra(name, extra, _known_keys())
         if problems:
             return None, problems
-        template = make_template(settings, _merge)
+        try:
+            template = make_template(settings, _merge)
+        except SlipwayError as error:
+            return None, [Problem(f"runs.{name}.verl", None, str(error))]
         _keep_template(key, template, cache_folder)
     return VerlConfig(template, values), []
 
@@ -136,7 +143,9 @@ _templates: dict[str, Template] = {}
 
 def _known_template(key: str, folder: Path | None) -> Template | None:
     if key not in _templates and folder is not None and (file := folder / f"{key}.json").is_file():
-        _templates[key] = Template.from_json(file.read_text(encoding="utf-8"))
+        # damaged, it is made again
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            _templates[key] = Template.from_json(file.read_text(encoding="utf-8"))
     return _templates.get(key)
 
 
@@ -147,14 +156,21 @@ def _keep_template(key: str, template: Template, folder: Path | None) -> None:
 
 
 def _merge(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return verl's composed config with dotted `settings` laid over it and every interpolation resolved."""
+    """Return verl's composed config with dotted `settings` laid over it and every interpolation resolved.
+
+    Raises `SlipwayError` where OmegaConf cannot: an interpolation of what is not there, a key below a single value.
+    """
     from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
 
     merged = _compose().copy()
     OmegaConf.set_struct(merged, False)
-    for key, value in settings.items():
-        OmegaConf.update(merged, key, value, merge=False, force_add=True)
-    resolved = OmegaConf.to_container(merged, resolve=True)
+    try:
+        for key, value in settings.items():
+            OmegaConf.update(merged, key, value, merge=False, force_add=True)
+        resolved = OmegaConf.to_container(merged, resolve=True)
+    except OmegaConfBaseException as error:
+        raise SlipwayError(f"cannot be laid over verl's config: {str(error).partition(chr(10))[0]}") from None
     assert isinstance(resolved, dict)
     return {str(key): value for key, value in resolved.items()}
 
@@ -250,16 +266,9 @@ def settings_of(run: Run, data: Data, parallel: Parallel, files: RunFiles) -> di
     return settings
 
 
-def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(nested: Mapping[str, Any]) -> dict[str, Any]:
     """Return dotted keys; keys of `nested` may themselves be dotted."""
-    flat: dict[str, Any] = {}
-    for key, value in nested.items():
-        full = f"{prefix}{key}"
-        if isinstance(value, Mapping) and value:
-            flat |= flatten(value, f"{full}.")
-        else:
-            flat[full] = value
-    return flat
+    return dict(_leaves(nested))
 
 
 def config_folder() -> Path:
@@ -289,6 +298,37 @@ def _known_keys() -> frozenset[str]:
     from omegaconf import OmegaConf
 
     return frozenset(flatten(OmegaConf.to_container(_compose(), resolve=False)))  # type: ignore[arg-type]
+
+
+def _check_form(name: str, extra: Mapping[str, Any]) -> list[Problem]:
+    """Return what OmegaConf cannot hold, and keys that are given in two ways."""
+    problems = []
+    seen: set[str] = set()
+    for key, value in _leaves(extra):
+        full = f"runs.{name}.verl.{key}"
+        if key in seen:
+            problems.append(Problem(full, value, "given twice, dotted and nested.", "Give it once."))
+        seen.add(key)
+        if not _is_plain(value):
+            kind = type(value).__name__
+            problems.append(Problem(full, value, f"verl's config holds no value of type {kind}.", "Put it in quotes."))
+    return problems
+
+
+def _leaves(nested: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in nested.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _is_plain(entry) for key, entry in value.items())
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (bool, int, float, str))
 
 
 def _check_extra(name: str, extra: Mapping[str, Any], known: frozenset[str]) -> list[Problem]:

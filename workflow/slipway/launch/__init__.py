@@ -6,9 +6,6 @@ This file holds what other rooms' callers need to know without importing submiti
 from collections.abc import Mapping
 from typing import Any
 
-# Record in a training's folder of what its checkpoints depend on.
-STARTED = "started.json"
-
 # Name under which our trainer is registered with verl, and the module that verl's processes load for that.
 TRAINER = "slipway_sync"
 REGISTRATION = "slipway.launch.registration"

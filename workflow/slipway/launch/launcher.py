@@ -4,7 +4,6 @@ Starting it again is always right: a finished training is published again withou
 for, and a dead one is followed by a job that continues from the last complete checkpoint.
 """
 
-import json
 import logging
 import signal
 import time
@@ -13,12 +12,13 @@ from types import FrameType
 from slipway.config.identity import changed_since_start, training_identity
 from slipway.config.load import ConfigError
 from slipway.errors import SlipwayError
-from slipway.launch import STARTED, checkpoints, local_job, segments, slurm_job
+from slipway.launch import checkpoints, local_job, segments, slurm_job
 from slipway.launch.job import LOG, TrainingJob
 from slipway.launch.ledger import write_ledger
 from slipway.launch.progress import Progress, last_lines
+from slipway.launch.started import Started, read_started, write_started
 from slipway.launch.training import Ending, Training
-from slipway.manifest import LockHeldError, Product, open_product, write_json
+from slipway.manifest import LockHeldError, Product, open_product
 
 VERSION = 1
 
@@ -58,20 +58,19 @@ def train(training: Training) -> None:
 
 def _refuse_other_training(training: Training) -> None:
     """Compare with what the run started with; record it when this is the start."""
-    record = training.train_folder / STARTED
-    started = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else None
+    started = read_started(training.train_folder)
     trained = checkpoints.latest_step(training.train_folder / "checkpoints")
     if started is None or trained == 0:
-        write_json(record, {"identity": training_identity(training.resolved), "inputs": dict(training.inputs)})
+        write_started(training.train_folder, Started(training_identity(training.resolved), training.inputs))
         return
-    problems = changed_since_start(training.run, started["identity"], training.resolved)
+    problems = changed_since_start(training.run, started.identity, training.resolved)
     if problems:
         raise ConfigError(problems)
     for name, digest in training.inputs.items():
-        if started["inputs"].get(name) != digest:
+        if started.inputs.get(name) != digest:
             raise SlipwayError(
                 f"run {training.run!r} has been trained for {trained} steps on another {name}: the manifest's digest "
-                f"was {started['inputs'].get(name)}, now it is {digest}. Its checkpoints depend on it: give the "
+                f"was {started.inputs.get(name)}, now it is {digest}. Its checkpoints depend on it: give the "
                 f"changed run another name, or delete {training.train_folder} to start over."
             )
     if trained > training.steps:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from slipway.errors import SlipwayError
 from slipway.manifest import write_json, write_text
 
 # Why a segment ended before the last step, where SLURM ended it.
@@ -40,7 +41,7 @@ def folder_of(train_folder: Path, number: int) -> Path:
 
 def begin(train_folder: Path, job_id: str, host: str, resumed_from: int) -> Segment:
     """Record the start of the next segment."""
-    number = len(read_all(train_folder)) + 1
+    number = max((known.number for known in read_all(train_folder)), default=0) + 1
     segment = Segment(number, job_id, host, resumed_from, time.time())
     write_json(folder_of(train_folder, number) / "segment.json", asdict(segment))
     return segment
@@ -57,9 +58,18 @@ def finish(train_folder: Path, segment: Segment, exit_status: int, reason: str |
 
 
 def read_all(train_folder: Path) -> list[Segment]:
-    """Return the recorded segments in order."""
-    records = sorted((train_folder / "segments").glob("*/segment.json"))
-    return [Segment(**json.loads(record.read_text(encoding="utf-8"))) for record in records]
+    """Return the recorded segments in order; raises `SlipwayError` that names a damaged record."""
+    return [_read(record) for record in sorted((train_folder / "segments").glob("*/segment.json"))]
+
+
+def _read(record: Path) -> Segment:
+    try:
+        return Segment(**json.loads(record.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise SlipwayError(
+            f"{record}: damaged ({error!r}). It tells when this segment ran and how it ended, nothing that the "
+            "training goes on from: bring it back, or delete its folder"
+        ) from None
 
 
 def training_rows(metrics_file: Path) -> Iterator[dict[str, Any]]:

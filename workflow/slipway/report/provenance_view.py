@@ -56,11 +56,12 @@ def record_stage(manifest: Manifest, path: Path, folder: Path, root: Path) -> St
 def collect(paths: ResultPaths, run: str, stages: list[StageRecord], hashes: dict[str, str]) -> Provenance:
     """Put the stages' records together; raises `SlipwayError` when the run's verl config is missing."""
     folder = f"{paths.root.name}/{run}"
+    profile = "slurm" if any(stage.sidecar.get("slurm_job") for stage in stages) else "profiles/local"
     return Provenance(
         stages=stages,
         packages=_packages(stages),
         hashes=hashes | {"verl.yaml": file_digest(paths.verl_config(run))},
-        command=f"snakemake --profile profiles/local --configfile {folder}/config.yaml -- {folder}/report.html",
+        command=f"snakemake --profile {profile} --configfile {folder}/config.yaml -- {folder}/report.html",
     )
 
 

@@ -1,0 +1,40 @@
+"""`train/started.json`: what a training began with, and so what its checkpoints depend on."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from slipway.errors import SlipwayError
+from slipway.manifest import write_json
+
+STARTED = "started.json"
+
+
+@dataclass(frozen=True)
+class Started:
+    """The identity of the resolved config (see `config.identity`), and the digests of data and model."""
+
+    identity: Mapping[str, Any]
+    inputs: Mapping[str, str]
+
+
+def write_started(train_folder: Path, started: Started) -> None:
+    """Record the start of a training."""
+    write_json(train_folder / STARTED, asdict(started))
+
+
+def read_started(train_folder: Path) -> Started | None:
+    """Return the record, or None when there is none; raises `SlipwayError` when it is damaged."""
+    record = train_folder / STARTED
+    if not record.is_file():
+        return None
+    try:
+        content = json.loads(record.read_text(encoding="utf-8"))
+        return Started(dict(content["identity"]), dict(content["inputs"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise SlipwayError(
+            f"{record}: damaged ({error!r}), so what the run's checkpoints depend on is not known; bring the file "
+            f"back, or delete {train_folder.parent} to start over"
+        ) from None

@@ -62,4 +62,5 @@ onerror:
             shell(
                 'python -P scripts/report.py "$SLIPWAY_CONFIG" {name:q} --partial || true'
             )
+    shell('python -P scripts/status.py "$SLIPWAY_CONFIG" >&2 || true')
     MAIN_LOCK.release()

@@ -41,29 +41,42 @@ def shared() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def cluster(shared: Path) -> Iterator[Cluster]:
+def cluster(shared: Path, small_disk: Path) -> Iterator[Cluster]:
     sandbox = Cluster(shared / "sandbox", nodes=2, gpus=4, shared=(ROOT,))
     sandbox.up()
     yield sandbox
     sandbox.down()
 
 
+@pytest.fixture(scope="session")
+def small_disk(shared: Path) -> Iterator[Path]:
+    """A file system of 4 MiB, mounted before the cluster comes up, so that its hosts see it."""
+    folder = shared / "small-disk"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m,mode=777", "tmpfs", folder], check=True)
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
 class SmallTraining:
     """One training by the small trainer, launched and disturbed as a user, a cluster or bad luck would."""
 
-    def __init__(self, cluster: Cluster, folder: Path):
-        self.cluster, self.folder = cluster, folder
+    def __init__(self, cluster: Cluster, folder: Path, user: str | None = None):
+        self.cluster, self.folder, self.user = cluster, folder, user
         self.said = folder.with_suffix(".txt")
         self.options: tuple[str, ...] = ()
 
-    def start(self, *options: object, path: str | None = None) -> subprocess.Popen:
-        """Start a launcher; options are kept, so that starting again without any is the same command."""
+    def start(self, *options: object, path: str | None = None, within: tuple[str, ...] = ()) -> subprocess.Popen:
+        """Start a launcher; options are kept, so that starting again without any is the same command.
+
+        `path` comes before PATH; `within` is a command that runs the launcher, srun for instance.
+        """
         if options:
             self.options = tuple(map(str, options))
         environment = ENVIRONMENT | ({"PATH": f"{path}:{ENVIRONMENT['PATH']}"} if path else {})
         with self.said.open("a") as out:
             return subprocess.Popen(
-                self.cluster.command(*LAUNCH, self.folder, *self.options, folder=ROOT),
+                self.cluster.command(*within, *LAUNCH, self.folder, *self.options, folder=ROOT, user=self.user),
                 env=environment,
                 stdout=out,
                 stderr=subprocess.STDOUT,

@@ -4,11 +4,13 @@ Real SLURM, submitit, Ray and launcher; the trainer is small (small_trainer.py),
 happened, the weights in the end are those of an undisturbed training, bit for bit.
 """
 
+import contextlib
 import signal
 import time
 
 import pytest
-from conftest import SmallTraining, wait_until
+from conftest import ROOT, SmallTraining, wait_until
+from sandbox.cluster import USER
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
@@ -197,6 +199,47 @@ def test_a_truncated_checkpoint_is_not_used(training, undisturbed):
     training.finish()
     assert training.segments[1]["resumed_from"] == 4
     assert_same(training, undisturbed(20))
+
+
+def test_a_full_disk_at_a_save_costs_nothing_but_that_checkpoint(cluster, small_disk, undisturbed):
+    training = SmallTraining(cluster, small_disk / "training")
+    launcher = training.start("--steps", 20)
+    training.wait_for_step(5)
+    filler = small_disk / "filler"
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(1024))
+    said = training.fail(launcher, 60)
+    assert "No space left on device" in said or "file write failed" in said
+    assert "is safe: the same command continues" in said
+    filler.unlink()
+    training.finish()
+    assert training.segments[1]["resumed_from"] >= 4
+    assert_same(training, undisturbed(20))
+
+
+def test_a_launcher_inside_a_job_leaves_that_job_alone(training, undisturbed):
+    """As Snakemake in a job of its own: what SLURM tells that job is not meant for the training."""
+    outer = ("srun", "--quiet", "--account=rl", "--nodes=1", "--ntasks=1", "--mem=2000", "--time=5")
+    training.finish(training.start("--nodes", 2, within=outer))
+    assert len(training.jobs()) == 1
+    assert_same(training, undisturbed(8))
+
+
+def test_two_users_train_on_one_node_and_do_not_meet(cluster, training, undisturbed):
+    closed = [folder for folder in (ROOT, *ROOT.parents) if not folder.stat().st_mode & 0o001]
+    if closed:
+        pytest.skip(f"{closed[-1]}: the other user may not enter it")
+    other = SmallTraining(cluster, training.folder.with_name("of-alice"), user=USER)
+    both = ("--nodes", 2, "--steps", 30)
+    mine, hers = training.start(*both), other.start(*both)
+    training.wait_for_step(3)
+    other.wait_for_step(3)
+    cluster.ask("scancel", training.job)
+    training.fail(mine, 30)
+    other.finish(hers)
+    assert len(other.segments) == 1
+    assert_same(other, undisturbed(30))
 
 
 def test_a_refused_submission_is_one_clear_error(training):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ENVIRONMENT, ROOT, wait_until
+from conftest import ENVIRONMENT, HERE, ROOT, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.training, pytest.mark.timeout(1500)]
 
@@ -46,14 +46,14 @@ class Clone:
     def write(self, name: str, content: dict) -> None:
         (self.folder / name).write_text(yaml.safe_dump(content))
 
-    def start(self, *arguments: str) -> subprocess.Popen:
+    def start(self, *arguments: str, out: str = "out.txt") -> subprocess.Popen:
         command = ["snakemake", "--profile", "slurm", "--configfile", "mine.yaml", *arguments]
         environment = {key: value for key, value in ENVIRONMENT.items() if key != "PYTHONPATH"}
-        with (self.folder / "out.txt").open("w") as out:
+        with (self.folder / out).open("w") as said:
             return subprocess.Popen(
                 self.cluster.command(*command, folder=self.folder),
                 env=environment,
-                stdout=out,
+                stdout=said,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
@@ -103,6 +103,9 @@ def test_the_chain_trains_on_two_nodes_and_survives_the_end_of_snakemake(clone):
     metrics = clone.folder / "results/demo/train/segments/001/metrics.jsonl"
     wait_until(lambda: running.poll() is not None or (metrics.is_file() and metrics.read_text()), "step 1", 900)
     assert running.poll() is None, clone.said()
+    assert clone.start(out="second.txt").wait(120) != 0
+    assert "snakemake in this folder is under way already" in (clone.folder / "second.txt").read_text()
+    assert running.poll() is None, clone.said()
     os.killpg(running.pid, signal.SIGKILL)
     running.wait()
     job = clone.json("demo/train/job.json")["job"]
@@ -125,6 +128,36 @@ def test_nothing_runs_again(clone):
     status, said = clone.run()
     assert status == 0, said
     assert "Nothing to be done" in said
+
+
+def test_one_failing_run_of_a_sweep_does_not_stop_the_others(cluster, clone, shared):
+    """With the small trainer: the chain's files, rules, jobs and launchers are the real ones."""
+    sweep = Clone(cluster, shared / "sweep")
+    shutil.copytree(clone.folder / "results/models", sweep.folder / "results/models")
+    shutil.copytree(clone.folder / "results/data", sweep.folder / "results/data")
+    script = sweep.folder / "scripts/train.py"
+    text = script.read_text()
+    assert text.count("executor=arguments.executor,") == 1
+    script.write_text(
+        text.replace("executor=arguments.executor,", 'executor=arguments.executor, module="small_trainer",').replace(
+            "environment=device_environment(resolved.run),", f'environment={{"PYTHONPATH": {str(HERE)!r}}},'
+        )
+    )
+    config = yaml.safe_load((sweep.folder / "mine.yaml").read_text())
+    run = yaml.safe_load((ROOT / "config.yaml").read_text())["runs"]["demo"] | config["runs"]["demo"]
+    run |= {"nodes": 1, "parallel": "auto", "steps": 30, "grpo": {"prompts_per_step": 16}}
+    sweep.write("mine.yaml", config | {"runs": {"demo": None, "one": run, "fails": run, "two": run}})
+    names = ("one", "fails", "two")
+    status, said = sweep.run("--", *(f"results/{name}/train/manifest.json" for name in names))
+    assert status != 0
+    assert (sweep.folder / "results/one/train/manifest.json").is_file()
+    assert (sweep.folder / "results/two/train/manifest.json").is_file()
+    spans = [sweep.json(f"{name}/train/segments/001/segment.json") for name in ("one", "two")]
+    assert max(span["started"] for span in spans) < min(span["ended"] for span in spans), "not side by side"
+    (summary,) = [line for line in said.splitlines() if line.startswith("fails ")]
+    assert "stopped" in summary
+    assert "step 2" in summary
+    assert "RuntimeError: the small trainer was told to fail here" in summary
 
 
 def jobs_of(clone, rule: str) -> list[str]:

@@ -7,6 +7,7 @@ for, and a dead one is followed by a job that continues from the last complete c
 import logging
 import signal
 import time
+from pathlib import Path
 from types import FrameType
 
 from slipway.config.identity import changed_since_start, training_identity
@@ -15,7 +16,8 @@ from slipway.errors import SlipwayError
 from slipway.launch import checkpoints, local_job, segments, slurm_job
 from slipway.launch.job import LOG, TrainingJob
 from slipway.launch.ledger import write_ledger
-from slipway.launch.progress import Progress, last_lines
+from slipway.launch.logs import cause, last_lines
+from slipway.launch.progress import Progress
 from slipway.launch.started import Started, read_started, write_started
 from slipway.launch.training import Ending, Training
 from slipway.manifest import LockHeldError, Product, open_product
@@ -133,8 +135,13 @@ def _explain_failure(training: Training, before: int, reached: int, ending: Endi
     progress = "trained no step that was saved" if reached == before else f"got from step {before} to {reached}"
     return (
         f"run {training.run!r}: the training ended with status {last.exit_status} before step {training.steps}; it "
-        f"{progress}. {ending.words}. {kept}\nThe last lines of {log}:\n{last_lines(log)}"
+        f"{progress}. {ending.words}. {kept}\n{_cause(log)}The last lines of {log}:\n{last_lines(log)}"
     )
+
+
+def _cause(log: Path) -> str:
+    named = cause(log)
+    return f"Cause: {named}\n" if named else ""
 
 
 def _publish(training: Training, product: Product) -> None:

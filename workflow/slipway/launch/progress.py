@@ -69,10 +69,3 @@ class Progress:
     def _say_if_silent(self, state: str) -> None:
         if time.monotonic() - self._last_word > SILENCE_SECONDS:
             self._say(f"{state}, {time.monotonic() - self._started:.0f} s since this launcher began")
-
-
-def last_lines(path: Path, count: int = 25) -> str:
-    """Return the last lines of a log, for an error message."""
-    if not path.is_file():
-        return f"({path} does not exist)"
-    return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-count:])

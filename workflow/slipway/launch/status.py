@@ -10,14 +10,15 @@ from slipway import slurm
 from slipway.config.paths import ResultPaths
 from slipway.config.schema import Run
 from slipway.launch import checkpoints, segments
-from slipway.launch.job import JOB_LOCK
+from slipway.launch.job import JOB_LOCK, LOG
+from slipway.launch.logs import cause
 from slipway.launch.record import read_record
 from slipway.manifest import FolderLock, LockHeldError
 
 
 @dataclass(frozen=True)
 class Status:
-    """One run on one line: what it does, its job, steps, reward, time left, and what the user may do."""
+    """One run on one line: what it does, its job, steps, reward, time left, what the user may do, what stopped it."""
 
     run: str
     state: str
@@ -27,6 +28,7 @@ class Status:
     left: str = ""
     checkpoint: str = ""
     advice: str = ""
+    cause: str = ""
 
 
 def status_of(name: str, run: Run, paths: ResultPaths) -> Status:
@@ -51,7 +53,8 @@ def status_of(name: str, run: Run, paths: ResultPaths) -> Status:
     if rows:
         score = rows[-1]["data"].get("critic/score/mean")
         reward = f"{score:.3f}" if isinstance(score, int | float) else ""
-    return Status(name, state, job, step, reward, left, checkpoint, advice)
+    stopped_by = _cause(train) if state.startswith("stopped") else ""
+    return Status(name, state, job, step, reward, left, checkpoint, advice, stopped_by)
 
 
 def _training_state(train: Path) -> tuple[str | None, str, str]:
@@ -108,6 +111,14 @@ def _rows(train: Path) -> list[dict[str, Any]]:
         return []
     folder = segments.folder_of(train, known[-1].number)
     return [row for row in segments.training_rows(folder / "metrics.jsonl") if "timing_s/step" in row["data"]]
+
+
+def _cause(train: Path) -> str:
+    """Return the error that ended the newest segment, where its log names one."""
+    known = segments.read_all(train)
+    if not known:
+        return ""
+    return cause(segments.folder_of(train, known[-1].number) / LOG) or ""
 
 
 def _duration(seconds: float) -> str:

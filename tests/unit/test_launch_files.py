@@ -80,6 +80,20 @@ def test_a_line_cut_off_by_a_kill_is_left_out(tmp_path):
     assert [row["step"] for row in segments.merge_metrics(tmp_path)] == [1, 2]
 
 
+def test_validation_at_a_resume_leaves_the_training_row_of_that_step_alone(tmp_path):
+    first = segments.begin(tmp_path, "1", "n1", 0)
+    metrics(tmp_path, 1, range(1, 7), 0.1)
+    segments.finish(tmp_path, first, -9)
+    segments.begin(tmp_path, "2", "n1", 4)
+    metrics(tmp_path, 2, range(5, 8), 0.1)
+    file = segments.folder_of(tmp_path, 2) / "metrics.jsonl"
+    file.write_text(json.dumps({"step": 4, "data": {"val-core/x/mean": 0.5}}) + "\n" + file.read_text())
+    merged = segments.merge_metrics(tmp_path)
+    assert [(row["step"], row["segment"]) for row in merged] == [(1, 1), (2, 1), (3, 1), (4, 1), (5, 2), (6, 2), (7, 2)]
+    assert merged[3]["data"]["val-core/x/mean"] == 0.5
+    assert all("timing_s/step" in row["data"] for row in merged)
+
+
 def test_validation_of_a_step_joins_its_training_row(tmp_path):
     segments.begin(tmp_path, "1", "n1", 0)
     rows = [

@@ -101,9 +101,10 @@ def merge_metrics(train_folder: Path) -> list[dict[str, Any]]:
     by_step: dict[int, dict[str, Any]] = {}
     for segment in read_all(train_folder):
         rows = list(training_rows(folder_of(train_folder, segment.number) / "metrics.jsonl"))
-        if rows:
-            first = min(row["step"] for row in rows)
-            by_step = {step: row for step, row in by_step.items() if step < first}
+        trained = [row["step"] for row in rows if "timing_s/step" in row["data"]]
+        if trained:
+            # verl validates again where it resumes: that row says nothing of the step before it
+            by_step = {step: row for step, row in by_step.items() if step < min(trained)}
         for row in rows:
             # a step's validation is logged apart from its training metrics
             known = by_step.get(row["step"], {"step": row["step"], "segment": segment.number, "data": {}})

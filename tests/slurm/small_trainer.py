@@ -18,8 +18,7 @@ import yaml
 
 from slipway.launch.stop import VARIABLE, StopWatch
 
-
-# for a config of verl's, which has no such section; a run of that name fails in its third step
+# For a config of verl's, which has no such section; a run of that name fails in its third step.
 DEFAULTS = {"step_seconds": 0.5, "size": 16, "shards": 2, "failing_run": "fails"}
 
 

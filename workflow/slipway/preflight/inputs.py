@@ -1,7 +1,6 @@
-"""Data, tokenizer and reward against the run's limits: what is only known once they are there."""
+"""Data and tokenizer against the run's limits: what is only known once they are there."""
 
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,7 @@ from slipway.models.architecture import Architecture
 from slipway.models.tokenizer import load_tokenizer
 from slipway.preflight.findings import Finding, Severity
 
-# Rows of each split that the reward is tried on.
-CANARY_ROWS = 16
-WRONG_ANSWER = "certainly not the answer"
-
 Row = dict[str, Any]
-Reward = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -139,41 +133,6 @@ def check_tokenizer(name: str, folder: Path, model: Architecture) -> list[Findin
             )
         )
     return findings
-
-
-def check_reward(name: str, rows: Sequence[Row], compute_score: Reward) -> list[Finding]:
-    """Try the reward function: gold answers must score 1, wrong ones less."""
-    key = f"data.{name}"
-    sample = list(rows)[:CANARY_ROWS]
-    gold = [_score(compute_score, row, row["reward_model"]["ground_truth"]) for row in sample]
-    wrong = [_score(compute_score, row, WRONG_ANSWER) for row in sample]
-    findings = []
-    if min(gold) < 1:
-        bad = sample[gold.index(min(gold))]
-        findings.append(
-            Finding(
-                "S6",
-                Severity.ERROR,
-                key,
-                bad["reward_model"]["ground_truth"],
-                f"the gold answer to {_question(bad)!r} scores {min(gold)} instead of 1: the reward would mislead.",
-            )
-        )
-    if max(wrong) >= 1:
-        findings.append(Finding("S7", Severity.ERROR, key, WRONG_ANSWER, f"a wrong answer scores {max(wrong)}.", ""))
-    return findings
-
-
-def _score(compute_score: Reward, row: Row, answer: str) -> float:
-    result = compute_score(
-        data_source=row["data_source"],
-        solution_str=answer,
-        ground_truth=row["reward_model"]["ground_truth"],
-        extra_info=row["extra_info"],
-    )
-    if inspect.isawaitable(result):
-        raise TypeError("the reward function is a coroutine; preflight tries plain functions only")
-    return float(result["score"] if isinstance(result, dict) else result)
 
 
 def _question(row: Row) -> str:

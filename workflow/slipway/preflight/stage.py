@@ -16,6 +16,7 @@ from slipway.preflight.batches import arithmetic, check_batches
 from slipway.preflight.composition import check_with_verl
 from slipway.preflight.findings import Finding, Severity, as_markdown, errors, write_findings
 from slipway.preflight.layout import check_layout, data_parallel_size, state_gib, world_size
+from slipway.preflight.reward_canary import Reward, check_reward
 
 VERSION = 1
 
@@ -36,7 +37,7 @@ class Subject:
     data_folder: Path
     heldout_folders: Mapping[str, Path]
     megatron_manifest: Path
-    compute_score: inputs.Reward
+    compute_score: Reward
 
 
 def preflight(subject: Subject, manifest_path: Path, folder: Path) -> None:
@@ -96,7 +97,10 @@ def _check(subject: Subject, converted: Manifest) -> tuple[list[Finding], dict[s
     if not errors(findings):
         tokenizer = load_tokenizer(subject.model_folder)
         train = inputs.read_split(subject.data_folder / "train.parquet")
-        findings += inputs.check_reward(run.data, train, subject.compute_score)
+        faults, seconds = check_reward(run.data, train, subject.compute_score)
+        findings += faults
+        if seconds is not None:
+            logger.info("preflight %s: a score takes %.1f ms", subject.name, 1000 * seconds)
         lengths = {"training": inputs.measure_prompts(train, tokenizer, run.grpo.max_prompt_length)}
         for name, path in subject.heldout_folders.items():
             heldout = inputs.read_split(path / "heldout.parquet")

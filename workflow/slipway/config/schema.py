@@ -166,8 +166,10 @@ class Run(Settings):
     device: Literal["cuda", "cpu"] = Field(
         "cuda", description="cpu: gloo and a transformers rollout, for small models and tests"
     )
-    nodes: Positive = Field(1, description="nodes of the training job")
-    gpus_per_node: Positive = Field(8, description="GPUs per node; on the CPU: training processes per node")
+    nodes: Annotated[int, Field(ge=1, le=100_000)] = Field(1, description="nodes of the training job")
+    gpus_per_node: Annotated[int, Field(ge=1, le=1024)] = Field(
+        8, description="GPUs per node; on the CPU: training processes per node"
+    )
     gpu_memory_gib: Annotated[Real, Field(gt=0)] = Field(80.0, description="memory of one GPU, GiB; for parallel: auto")
     runtime_minutes: Positive = Field(1440, description="time limit of the training job, minutes")
     parallel: Literal["auto"] | Parallel = Field("auto", description="auto, or an explicit layout")

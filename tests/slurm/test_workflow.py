@@ -170,14 +170,15 @@ def jobs_of(clone, rule: str) -> list[str]:
 
 def test_a_second_start_waits_for_the_job_of_the_first(clone):
     """Snakemake was killed; its job lives on. The second job takes what the first one makes."""
-    model = clone.folder / "results/models/small/hf"
+    target = "results/models/small/hf/manifest.json"
+    model = (clone.folder / target).parent
     shutil.rmtree(model, ignore_errors=True)
     before = set(jobs_of(clone, "make_demo_model"))
-    running = clone.start("--until", "make_demo_model")
+    running = clone.start("--", target)
     wait_until(lambda: (model / ".lock").exists(), "the first job's lock")
     os.killpg(running.pid, signal.SIGKILL)
     running.wait()
-    status, said = clone.run("--until", "make_demo_model")
+    status, said = clone.run("--", target)
     assert status == 0, said
     first, _ = sorted(set(jobs_of(clone, "make_demo_model")) - before, key=int)
     made = json.loads((model / "provenance.json").read_text())
@@ -190,7 +191,7 @@ def test_a_cancelled_job_of_a_rule_fails_at_once(clone):
     """The executor plugin alone would wait for ever: sacct says CANCELLED by 0."""
     shutil.rmtree(clone.folder / "results/data", ignore_errors=True)
     before = set(jobs_of(clone, "prepare_data"))
-    running = clone.start()
+    running = clone.start("--", "results/data/sums/manifest.json")
     wait_until(lambda: set(jobs_of(clone, "prepare_data")) - before, "the job")
     (job,) = set(jobs_of(clone, "prepare_data")) - before
     clone.cluster.ask("scancel", job)

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -61,8 +62,9 @@ def small_disk(shared: Path) -> Iterator[Path]:
 class SmallTraining:
     """One training by the small trainer, launched and disturbed as a user, a cluster or bad luck would."""
 
-    def __init__(self, cluster: Cluster, folder: Path, user: str | None = None):
+    def __init__(self, cluster: Cluster, folder: Path, user: str | None = None, python: str = sys.executable):
         self.cluster, self.folder, self.user = cluster, folder, user
+        self.launch = (python, *LAUNCH[1:])
         self.said = folder.with_suffix(".txt")
         self.options: tuple[str, ...] = ()
 
@@ -74,9 +76,12 @@ class SmallTraining:
         if options:
             self.options = tuple(map(str, options))
         environment = ENVIRONMENT | ({"PATH": f"{path}:{ENVIRONMENT['PATH']}"} if path else {})
+        if self.launch != LAUNCH:
+            # another interpreter of the same version, which finds the packages of this one
+            environment["PYTHONPATH"] += f":{sysconfig.get_path('purelib')}"
         with self.said.open("a") as out:
             return subprocess.Popen(
-                self.cluster.command(*within, *LAUNCH, self.folder, *self.options, folder=ROOT, user=self.user),
+                self.cluster.command(*within, *self.launch, self.folder, *self.options, folder=ROOT, user=self.user),
                 env=environment,
                 stdout=out,
                 stderr=subprocess.STDOUT,

@@ -21,6 +21,7 @@ class Clone:
 
     def __init__(self, cluster, folder: Path):
         self.cluster, self.folder = cluster, folder
+        self.environment: dict[str, str] = {}
         folder.mkdir()
         for name in ("Snakefile", "config.yaml", "workflow", "scripts", "profiles", "envs", "slurm"):
             source = ROOT / name
@@ -48,7 +49,7 @@ class Clone:
 
     def start(self, *arguments: str, out: str = "out.txt") -> subprocess.Popen:
         command = ["snakemake", "--profile", "slurm", "--configfile", "mine.yaml", *arguments]
-        environment = {key: value for key, value in ENVIRONMENT.items() if key != "PYTHONPATH"}
+        environment = {key: value for key, value in ENVIRONMENT.items() if key != "PYTHONPATH"} | self.environment
         with (self.folder / out).open("w") as said:
             return subprocess.Popen(
                 self.cluster.command(*command, folder=self.folder),
@@ -133,24 +134,25 @@ def test_nothing_runs_again(clone):
 def test_one_failing_run_of_a_sweep_does_not_stop_the_others(cluster, clone, shared):
     """With the small trainer: the chain's files, rules, jobs and launchers are the real ones."""
     sweep = Clone(cluster, shared / "sweep")
-    shutil.copytree(clone.folder / "results/models", sweep.folder / "results/models")
-    shutil.copytree(clone.folder / "results/data", sweep.folder / "results/data")
+    for name in ("models", "data"):
+        if (made := clone.folder / "results" / name).is_dir():
+            shutil.copytree(made, sweep.folder / "results" / name)
     script = sweep.folder / "scripts/train.py"
     text = script.read_text()
     assert text.count("executor=arguments.executor,") == 1
     script.write_text(
-        text.replace("executor=arguments.executor,", 'executor=arguments.executor, module="small_trainer",').replace(
-            "environment=device_environment(resolved.run),", f'environment={{"PYTHONPATH": {str(HERE)!r}}},'
-        )
+        text.replace("executor=arguments.executor,", 'executor=arguments.executor, module="small_trainer",')
     )
+    sweep.environment["PYTHONPATH"] = str(HERE)
     config = yaml.safe_load((sweep.folder / "mine.yaml").read_text())
-    run = yaml.safe_load((ROOT / "config.yaml").read_text())["runs"]["demo"] | config["runs"]["demo"]
-    run |= {"nodes": 1, "parallel": "auto", "steps": 30, "grpo": {"prompts_per_step": 16}}
+    demo, small = yaml.safe_load((ROOT / "config.yaml").read_text())["runs"]["demo"], config["runs"]["demo"]
+    grpo = demo["grpo"] | small["grpo"]
+    run = demo | small | {"nodes": 1, "parallel": "auto", "steps": 30, "grpo": grpo}
     sweep.write("mine.yaml", config | {"runs": {"demo": None, "one": run, "fails": run, "two": run}})
     names = ("one", "fails", "two")
     status, said = sweep.run("--", *(f"results/{name}/train/manifest.json" for name in names))
     assert status != 0
-    assert (sweep.folder / "results/one/train/manifest.json").is_file()
+    assert (sweep.folder / "results/one/train/manifest.json").is_file(), said
     assert (sweep.folder / "results/two/train/manifest.json").is_file()
     spans = [sweep.json(f"{name}/train/segments/001/segment.json") for name in ("one", "two")]
     assert max(span["started"] for span in spans) < min(span["ended"] for span in spans), "not side by side"

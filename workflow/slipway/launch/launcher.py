@@ -5,6 +5,7 @@ for, and a dead one is followed by a job that continues from the last complete c
 """
 
 import logging
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -135,8 +136,17 @@ def _explain_failure(training: Training, before: int, reached: int, ending: Endi
     progress = "trained no step that was saved" if reached == before else f"got from step {before} to {reached}"
     return (
         f"run {training.run!r}: the training ended with status {last.exit_status} before step {training.steps}; it "
-        f"{progress}. {ending.words}. {kept}\n{_cause(log)}The last lines of {log}:\n{last_lines(log)}"
+        f"{progress}. {ending.words}. {kept}\n{_disk(training.train_folder)}{_cause(log)}"
+        f"The last lines of {log}:\n{last_lines(log)}"
     )
+
+
+def _disk(folder: Path) -> str:
+    """Return a word about a full disk, which torch reports as an unexpected position in a file."""
+    usage = shutil.disk_usage(folder)
+    if usage.free > usage.total / 100:
+        return ""
+    return f"The disk of {folder} is full ({usage.free / 2**20:.0f} MiB free): make room first.\n"
 
 
 def _cause(log: Path) -> str:

@@ -1,5 +1,6 @@
 """A training as a process of this machine, by submitit's local executor."""
 
+import contextlib
 import logging
 import time
 
@@ -35,7 +36,9 @@ def run(training: Training, job: TrainingJob, progress: Progress) -> Ending:
         logger.info("train %s: interrupted, ending the job; the same command continues it", training.run)
         submitted.cancel(check=False)
         raise
-    write_record(training.train_folder, state="ended", executor="local", job=submitted.job_id)
+    # for status.py only; on a full disk the reason why the training failed says more than this write's failure
+    with contextlib.suppress(OSError):
+        write_record(training.train_folder, state="ended", executor="local", job=submitted.job_id)
     # submitted in the moment before a crash, another one may have been there first: then ours has ended at once
     followed = _follow_living(training, progress)
     return Ending("the training process ended", resumable=followed)

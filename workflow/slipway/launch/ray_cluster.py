@@ -72,7 +72,11 @@ class Head:
         self.meeting = Meeting(f"{own}:{_free_port(own)}", secrets.token_hex(32), variables)
         self._environment = dict(environment) | self.meeting.environment()
         port = self.meeting.address.rpartition(":")[2]
-        self._command = [*_ray_start(own, options), "--head", f"--port={port}", "--include-dashboard=false"]
+        self._command = [
+            *_ray_start(own, options), "--head", f"--port={port}", "--include-dashboard=false",
+            # nobody uses it, but it cannot be left out, and a second head on the node dies of the default port
+            f"--ray-client-server-port={_free_port('127.0.0.1')}",
+        ]  # fmt: skip
         self._log = log
 
     def __enter__(self) -> "Head":
@@ -159,6 +163,7 @@ def _ray_start(address: str, options: Mapping[str, int]) -> list[str]:
     return [
         sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats",
         f"--node-ip-address={address}", "--min-worker-port=0", "--max-worker-port=0",
+        f"--dashboard-agent-listen-port={_free_port(address)}",
         *(f"--{name.replace('_', '-')}={value}" for name, value in options.items()),
     ]  # fmt: skip
 

@@ -55,9 +55,11 @@ def run(training: Training, job: TrainingJob, progress: Progress) -> Ending:
             number,
         )
         raise
-    write_record(
-        training.train_folder, state="ended", executor="slurm", job=number, name=name_of(training), end=ended.state
-    )
+    # for status.py only; on a full disk the reason why the training failed says more than this write's failure
+    with contextlib.suppress(OSError):
+        write_record(
+            training.train_folder, state="ended", executor="slurm", job=number, name=name_of(training), end=ended.state
+        )
     return _ending(number, ended)
 
 

@@ -9,12 +9,16 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export HF_HUB_OFFLINE := 1
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: demo demo-slurm test test-full check unit format lock schema clean help
+CASES ?= 2000
+SEED ?= 20261201
+
+.PHONY: demo demo-slurm differential test test-full check unit format lock schema clean help
 
 help:
 	@echo "make demo       train, evaluate and report a small model on this machine's CPU (results/demo/report.html)"
 	@echo "make demo-slurm the same on a SLURM cluster of two nodes that it brings up on this machine (root; Debian's SLURM)"
 	@echo "make test       everything that CI runs"
+	@echo "make differential  compare preflight's verdict with verl's and Megatron-core's own on random configurations"
 	@echo "make check      format, lint, types and unit tests, in under two minutes"
 
 demo: $(INSTALLED)
@@ -41,6 +45,11 @@ test: check
 # With the tests that are too long for CI; docs/measurements has the last result.
 test-full: check
 	bash tests/run.sh full
+
+# Slipway's verdict against that of verl and Megatron-core themselves, on random configurations.
+differential: $(INSTALLED)
+	mkdir -p results
+	PYTHONPATH=tests python -W ignore -m differential --cases $(CASES) --seed $(SEED) --out results/differential.json
 
 format: $(INSTALLED)
 	ruff format .

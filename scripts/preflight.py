@@ -1,30 +1,99 @@
-"""Check a run before anything is held: config, layout, batches, lengths, tokenizer, reward, verl's own validation."""
+"""Check runs before anything is held: keys, layout, batches, lengths, tokenizer, reward, verl's own validation.
 
-from slipway.cli import run, stage_parser, start
+With a run, everything that can be checked once its data and model are there; with --static, what follows from the
+config alone, of one run or of all. With --verl-args, the text of a launch of verl's main_ppo that knows nothing of
+Slipway. Ends with 0 when no finding is an error, else with 1.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from slipway.cli import run, start_logging
+from slipway.config.load import overlay, read_yaml
 from slipway.errors import SlipwayError
-from slipway.preflight.stage import Subject, preflight
-from slipway.resolve import architecture_of, model_folder, plan_from_file
-from slipway.rewards.verl_function import compute_score
+from slipway.models.architecture import read_architecture
+from slipway.preflight.findings import Finding, as_text, errors
+from slipway.resolve import Plan, architecture_of, model_folder, plan, subject_to_judge
+
+DEFAULTS = Path(__file__).resolve().parents[1] / "config.yaml"
 
 
 def main() -> None:
-    """Read the command line and check one run."""
-    parser = stage_parser(__doc__)
-    parser.add_argument("run", help="name under `runs`")
-    arguments = start(parser)
+    """Read the command line and check."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config", type=Path, nargs="?", help="the YAML config; it is laid over Slipway's config.yaml")
+    parser.add_argument("run", nargs="?", help="name under `runs`; without it, the static checks of all")
+    parser.add_argument("--static", action="store_true", help="only what the config alone tells, in a second or two")
+    parser.add_argument("--verl-args", metavar="TEXT", help="a command line or script of main_ppo; @FILE reads a file")
+    parser.add_argument("--model", type=Path, help="with --verl-args: folder with the model's config.json")
+    parser.add_argument("--json", action="store_true", help="print findings as JSON (workflow/schemas)")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all results (%(default)s)")
+    parser.add_argument("--log", type=Path, help="file that keeps the log")
+    arguments = parser.parse_args()
+    start_logging(arguments.log)
+    if arguments.verl_args is not None:
+        tell(judge_command_line(arguments.verl_args, arguments.model), arguments.json)
+        return
+    if arguments.config is None:
+        parser.error("name a config, or give --verl-args")
+    # raises with every static error of every run
+    checked = plan(overlay(read_yaml(DEFAULTS), read_yaml(arguments.config)), arguments.results)
+    if arguments.static or arguments.run is None:
+        names = [arguments.run] if arguments.run else list(checked.runs)
+        tell([finding for name in names for finding in static_findings(checked, name)], arguments.json)
+    else:
+        check_everything(checked, arguments.run)
 
-    plan = plan_from_file(arguments.config, arguments.results)
-    resolved, paths, config = plan.resolved(arguments.run), plan.paths, plan.config
+
+def judge_command_line(text: str, model: Path | None) -> list[Finding]:
+    """Return the findings about somebody's own launch of verl."""
+    from slipway.preflight.command_line import judge
+
+    if text.startswith("@"):
+        try:
+            text = Path(text[1:]).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise SlipwayError(f"--verl-args {text}: cannot be read: {error}") from None
+    return judge(text, read_architecture(model) if model else None)
+
+
+def static_findings(checked: Plan, name: str) -> list[Finding]:
+    """Return what else the rules have to say about a run that has no static error."""
+    from slipway.preflight.rules import check
+
+    resolved, config = checked.resolved(name), checked.config
+    model = architecture_of(resolved.run.model, config.models[resolved.run.model], checked.paths)
+    return check(subject_to_judge(name, resolved.run, config.data[resolved.run.data], resolved.verl, model))
+
+
+def tell(findings: Sequence[Finding], as_json: bool) -> None:
+    """Print findings; end the process with status 1 when one is an error."""
+    print(
+        json.dumps([asdict(finding) for finding in findings], indent=2, default=str) if as_json else as_text(findings)
+    )
+    if errors(findings):
+        sys.exit(1)
+
+
+def check_everything(checked: Plan, name: str) -> None:
+    """Check one run whose data and model are there, and publish its report."""
+    from slipway.preflight.stage import Candidate, preflight
+    from slipway.rewards.verl_function import compute_score
+
+    resolved, paths, config = checked.resolved(name), checked.paths, checked.config
     model = config.models[resolved.run.model]
     architecture = architecture_of(resolved.run.model, model, paths)
     if architecture is None:
         raise SlipwayError(f"models.{resolved.run.model}: not there yet; run rule convert_megatron first")
     preflight(
-        Subject(
-            name=resolved.name,
+        Candidate(
+            name=name,
             run=resolved.run,
-            data=config.data[resolved.run.data],
-            parallel=resolved.parallel,
+            subject=subject_to_judge(name, resolved.run, config.data[resolved.run.data], resolved.verl, architecture),
             model=architecture,
             resolved=resolved.verl.plain(),
             model_folder=model_folder(resolved.run.model, model, paths),
@@ -33,8 +102,8 @@ def main() -> None:
             megatron_manifest=paths.megatron_model(resolved.run.model) / "manifest.json",
             compute_score=compute_score,
         ),
-        paths.run(resolved.name) / "preflight.json",
-        paths.preflight(resolved.name),
+        paths.run(name) / "preflight.json",
+        paths.preflight(name),
     )
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What `make test` runs after `make check`: the tests under tests/pipeline and tests/slurm, with a list of what had to be left out.
+# What `make test` runs after `make check`: tests/pipeline, tests/differential and tests/slurm, with a list of what is left out.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 join() { # of its arguments, by " and "
@@ -10,7 +10,7 @@ join() { # of its arguments, by " and "
 }
 left_out=()
 marks=()
-folders=(tests/pipeline)
+folders=(tests/pipeline tests/differential)
 if [ "$(id -u)" != 0 ]; then
   left_out+=("SLURM tests: the sandbox cluster needs root")
 elif ! command -v slurmctld >/dev/null || ! command -v mariadbd >/dev/null; then

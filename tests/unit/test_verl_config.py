@@ -58,7 +58,7 @@ def test_a_further_verl_key_may_be_dotted_or_nested():
     [
         ("actor_rollout_ref.actor.clip_ratio_hgh", "clip_ratio_high"),
         ("actor_rollout_ref.actor.megatron.grad_offload", "param_offload"),
-        ("actor_rollout_ref.actor.megatron.override_transformer_config.layernorm_fusion", "layernorm_epsilon"),
+        ("actor_rollout_ref.actor.megatron.override_transformer_config.layernorm_fusion", "persist_layer_norm"),
         ("actor_rollout_ref.actor.megatron.override_ddp_config.overlap_grad_reduc", "overlap_grad_reduce"),
         ("algorithm.group_sise", "verl.trainer.main_ppo --cfg job"),
         ("trainer.total_training_steps", "Set runs.demo.steps"),

@@ -23,7 +23,7 @@ def settings(folder: str = "results", parallel: Parallel = Parallel(), **changes
 
 def check_exact(given: dict, template: Template) -> None:
     values, _ = split_settings(given)
-    whole = verl._merge(given)
+    whole = verl.merge(given)
     assert template.text(values) == dump(whole)
     assert template.plain(values) == whole
 
@@ -40,7 +40,7 @@ def check_exact(given: dict, template: Template) -> None:
     ],
 )
 def test_a_template_made_from_one_run_serves_another(changes):
-    template = make_template(settings(), verl._merge)
+    template = make_template(settings(), verl.merge)
     check_exact(settings(**changes), template)
 
 
@@ -48,7 +48,7 @@ def test_a_template_made_from_one_run_serves_another(changes):
     "value", ["true", "1e5", "null", "", " ", "- x", "é\n x", "'", "2020-01-01", True, 1, 1.0, -0.0]
 )
 def test_a_further_key_is_written_as_yaml_writes_it(value):
-    template = make_template(settings(verl={FREE_PATH: "other"}), verl._merge)
+    template = make_template(settings(verl={FREE_PATH: "other"}), verl.merge)
     check_exact(settings(verl={FREE_PATH: value}), template)
 
 
@@ -65,7 +65,7 @@ def test_a_further_key_is_written_as_yaml_writes_it(value):
 )
 def test_what_cannot_be_a_gap_belongs_to_the_template(extra):
     given = settings(verl=extra)
-    check_exact(given, make_template(given, verl._merge))
+    check_exact(given, make_template(given, verl.merge))
 
 
 def test_an_interpolation_that_does_more_than_copy_is_noticed():
@@ -74,14 +74,14 @@ def test_an_interpolation_that_does_more_than_copy_is_noticed():
 
 
 def test_a_template_is_the_same_after_reading_it_back():
-    template = make_template(settings(), verl._merge)
+    template = make_template(settings(), verl.merge)
     assert Template.from_json(template.to_json()) == template
 
 
 def test_runs_of_one_kind_compose_once_and_later_processes_never(tmp_path, monkeypatch):
     merges = []
-    merge = verl._merge
-    monkeypatch.setattr(verl, "_merge", lambda given: merges.append(given) or merge(given))
+    merge = verl.merge
+    monkeypatch.setattr(verl, "merge", lambda given: merges.append(given) or merge(given))
     monkeypatch.setattr(verl, "_templates", {})
 
     def resolve(**changes):

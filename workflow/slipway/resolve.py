@@ -5,6 +5,7 @@ Needs neither torch nor verl's import: `snakemake -n` shows every fault in about
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,14 @@ from slipway.cpu import environment as cpu_environment
 from slipway.errors import SlipwayError
 from slipway.launch import VERL_SETTINGS, checkpoints
 from slipway.launch.started import read_started
-from slipway.manifest import read_manifest, write_if_changed
+from slipway.manifest import fingerprint, read_manifest, write_if_changed, write_text
 from slipway.models.architecture import Architecture, architecture_from_config, read_architecture
 from slipway.models.demo_dimensions import DEMO_MAX_POSITIONS, DEMO_VOCAB_SIZE
 from slipway.models.parameters import stored_parameters
-from slipway.preflight.batches import check_batches
+from slipway.preflight.auto_layout import choose_layout
 from slipway.preflight.findings import errors
-from slipway.preflight.layout import check_layout, choose_layout
+from slipway.preflight.rules import check as check_rules
+from slipway.preflight.subject import Subject, subject_of_run
 
 
 @dataclass(frozen=True)
@@ -123,11 +125,22 @@ def ray_node_options(run: Run) -> dict[str, int]:
     return cpu_environment.ray_node_options(run.gpus_per_node) if run.device == "cpu" else {}
 
 
+def subject_to_judge(name: str, run: Run, data: Data, resolved: verl.VerlConfig, model: Architecture | None) -> Subject:
+    """Return what preflight's rules judge a run by."""
+    engines = (cpu_environment.ROLLOUT_NAME,) if run.device == "cpu" else ()
+    return subject_of_run(name, resolved.plain(), model, data.train, engines)
+
+
 def _check_data(config: Config, paths: ResultPaths) -> list[Problem]:
-    """Ask reasoning-gym about the settings of data sets that have still to be made: its import takes seconds."""
+    """Ask reasoning-gym about the settings of data sets that have still to be made.
+
+    Its import takes seconds, so what it has accepted is remembered.
+    """
     problems = []
     for name, data in config.data.items():
-        if _is_made_from(data, paths.data(name) / "manifest.json"):
+        asked = {"version": version("reasoning-gym"), "dataset": data.dataset, "parameters": data.parameters}
+        accepted = paths.accepted_data / fingerprint(asked)
+        if accepted.exists() or _is_made_from(data, paths.data(name) / "manifest.json"):
             continue
         from slipway.data.problems import check_settings
 
@@ -135,6 +148,8 @@ def _check_data(config: Config, paths: ResultPaths) -> list[Problem]:
             check_settings(data.dataset, data.parameters)
         except SlipwayError as error:
             problems.append(Problem(f"data.{name}", None, str(error)))
+        else:
+            write_text(accepted, "")
     return problems
 
 
@@ -170,10 +185,6 @@ def _resolve_run(name: str, run: Run, config: Config, paths: ResultPaths) -> tup
     parallel, problems = _layout(name, run, model, started)
     if parallel is None:
         return None, problems
-    findings = check_layout(name, run, parallel, model)
-    if not errors(findings):
-        findings += check_batches(name, run, parallel, config.data[run.data])
-    problems += [finding.as_problem() for finding in errors(findings)]
     files = verl.RunFiles(
         model=model_folder(run.model, config.models[run.model], paths),
         megatron=paths.megatron_model(run.model) / "checkpoint",
@@ -187,6 +198,8 @@ def _resolve_run(name: str, run: Run, config: Config, paths: ResultPaths) -> tup
     problems += faults
     if resolved is None:
         return None, problems
+    subject = subject_to_judge(name, run, config.data[run.data], resolved, model)
+    problems += [finding.as_problem() for finding in errors(check_rules(subject))]
     if started is not None and not problems:
         problems += changed_since_start(name, started, resolved.plain())
         problems += _fewer_steps(name, run, paths)

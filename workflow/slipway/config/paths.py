@@ -23,6 +23,11 @@ class ResultPaths:
         """Cache of templates of verl configs, by content."""
         return self.own / "verl"
 
+    @property
+    def accepted_data(self) -> Path:
+        """Folder of empty files named by the content of data settings that have been found sound."""
+        return self.own / "data"
+
     # -- data and models, shared by runs -------------------------------------------------------------------
     def data(self, name: str) -> Path:
         """Folder of a prepared data set: manifest.json, train/heldout/warmup.parquet."""

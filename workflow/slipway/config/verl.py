@@ -4,11 +4,10 @@
 """
 
 import contextlib
-import difflib
 import importlib.metadata
 import importlib.util
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,7 +15,8 @@ from typing import Any
 
 from slipway.config.load import Problem
 from slipway.config.schema import Data, Parallel, Run
-from slipway.config.verl_fields import free_fields
+from slipway.config.verl_defaults import verl_defaults
+from slipway.config.verl_keys import meant
 from slipway.config.verl_template import Template, make_template, split_settings
 from slipway.errors import SlipwayError
 from slipway.manifest import fingerprint, write_text
@@ -126,11 +126,11 @@ def resolve(
     key = fingerprint({"verl": installed_version(), "names": names, "shared": shared})
     template = _known_template(key, cache_folder)
     if template is None:
-        problems = _check_extra(name, extra, _known_keys())
+        problems = _check_extra(name, extra)
         if problems:
             return None, problems
         try:
-            template = make_template(settings, _merge)
+            template = make_template(settings, merge)
         except SlipwayError as error:
             return None, [Problem(f"runs.{name}.verl", None, str(error))]
         _keep_template(key, template, cache_folder)
@@ -155,7 +155,7 @@ def _keep_template(key: str, template: Template, folder: Path | None) -> None:
         write_text(folder / f"{key}.json", template.to_json())
 
 
-def _merge(settings: Mapping[str, Any]) -> dict[str, Any]:
+def merge(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return verl's composed config with dotted `settings` laid over it and every interpolation resolved.
 
     Raises `SlipwayError` where OmegaConf cannot: an interpolation of what is not there, a key below a single value.
@@ -293,11 +293,11 @@ def _compose() -> Any:
         return compose("ppo_trainer", overrides=["model_engine=megatron"])
 
 
-@cache
-def _known_keys() -> frozenset[str]:
+def composed_defaults() -> dict[str, Any]:
+    """Return the default of every key of the installed verl's config, interpolations left as they are."""
     from omegaconf import OmegaConf
 
-    return frozenset(flatten(OmegaConf.to_container(_compose(), resolve=False)))  # type: ignore[arg-type]
+    return flatten(OmegaConf.to_container(_compose(), resolve=False))  # type: ignore[arg-type]
 
 
 def _check_form(name: str, extra: Mapping[str, Any]) -> list[Problem]:
@@ -331,44 +331,14 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, float, str))
 
 
-def _check_extra(name: str, extra: Mapping[str, Any], known: frozenset[str]) -> list[Problem]:
+def _check_extra(name: str, extra: Mapping[str, Any]) -> list[Problem]:
     problems = []
     for key, value in extra.items():
         full = f"runs.{name}.verl.{key}"
         if key in OWNED:
-            instead = OWNED[key]
-            remedy = instead if instead.startswith("(") else f"Set runs.{name}.{instead}."
+            setting = OWNED[key]
+            remedy = setting if setting.startswith("(") else f"Set runs.{name}.{setting}."
             problems.append(Problem(full, value, "Slipway sets this key itself.", remedy))
-            continue
-        free = free_fields(key)
-        if free is not None:
-            if free and key.rpartition(".")[2] not in free:
-                problems.append(_nearest(full, key, value, [f"{key.rpartition('.')[0]}.{f}" for f in free]))
-        elif key not in known and not any(k.startswith(f"{key}.") for k in known):
-            problems.append(_nearest(full, key, value, known))
+        elif (instead := meant(key, verl_defaults())) is not None:
+            problems.append(Problem(full, value, "verl has no such key.", instead))
     return problems
-
-
-def _nearest(full: str, key: str, value: Any, known: Iterable[str]) -> Problem:
-    """Name the known key that was probably meant: a neighbour of like name, else the same name elsewhere."""
-    parent, _, last = key.rpartition(".")
-    neighbours = [name.rpartition(".")[2] for name in known if name.rpartition(".")[0] == parent]
-    close = [f"{parent}.{name}" for name in difflib.get_close_matches(last, neighbours, n=2, cutoff=0.7)]
-    same_name = sorted(
-        (name for name in known if name.rpartition(".")[2] == last),
-        key=lambda name: -_shared_start(name, key),
-    )
-    meant = close or same_name[:2]
-    remedy = (
-        f"Did you mean {' or '.join(meant)}?"
-        if meant
-        else (
-            f"`python -m verl.trainer.main_ppo --cfg job model_engine=megatron` prints every key of verl "
-            f"{installed_version()}."
-        )
-    )
-    return Problem(full, value, "verl has no such key.", remedy)
-
-
-def _shared_start(one: str, other: str) -> int:
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

@@ -53,6 +53,22 @@ def divisors(number: int) -> list[int]:
     return sorted({*small, *(number // size for size in small)})
 
 
+def as_text(findings: Sequence[Finding]) -> str:
+    """Return findings for a terminal, gravest first, one a line, and their count."""
+    lines = [
+        f"{finding.severity}: [{finding.rule}] {finding.as_problem()}"
+        for severity in Severity
+        for finding in findings
+        if finding.severity is severity
+    ]
+    return "\n".join([*lines, _counted(findings)])
+
+
+def _counted(findings: Sequence[Finding]) -> str:
+    count = {severity: sum(f.severity is severity for f in findings) for severity in Severity}
+    return ", ".join(f"{number} {severity.value}(s)" for severity, number in count.items()) + "."
+
+
 def write_findings(folder: Path, run: str, findings: Sequence[Finding], tables: str) -> None:
     """Write `findings.json` and `findings.md` to `folder`; `tables` is markdown put at the end."""
     write_json(folder / "findings.json", [asdict(finding) for finding in findings])
@@ -62,8 +78,7 @@ def write_findings(folder: Path, run: str, findings: Sequence[Finding], tables: 
 def as_markdown(run: str, findings: Sequence[Finding], tables: str) -> str:
     """Return the report that a person reads: gravest findings first, then the tables."""
     lines = [f"# Preflight of {run}", ""]
-    count = {severity: sum(f.severity is severity for f in findings) for severity in Severity}
-    lines += [", ".join(f"{number} {severity.value}(s)" for severity, number in count.items()) + ".", ""]
+    lines += [_counted(findings), ""]
     for severity in Severity:
         for finding in findings:
             if finding.severity is severity:

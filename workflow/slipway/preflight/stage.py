@@ -6,17 +6,21 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from slipway.config.schema import Data, Parallel, Run
+from slipway.config.schema import Run
+from slipway.config.verl import ROLLOUT
 from slipway.errors import SlipwayError
 from slipway.manifest import Manifest, open_product, read_manifest, write_text
 from slipway.models.architecture import Architecture
+from slipway.models.layout import Layout
 from slipway.models.tokenizer import load_tokenizer
 from slipway.preflight import inputs
-from slipway.preflight.batches import arithmetic, check_batches
+from slipway.preflight.auto_layout import state_gib
 from slipway.preflight.composition import check_with_verl
 from slipway.preflight.findings import Finding, Severity, as_markdown, errors, write_findings
-from slipway.preflight.layout import check_layout, data_parallel_size, state_gib, world_size
 from slipway.preflight.reward_canary import Reward, check_reward
+from slipway.preflight.rules import check as check_rules
+from slipway.preflight.rules.batches import arithmetic
+from slipway.preflight.subject import Subject
 
 VERSION = 1
 
@@ -24,13 +28,12 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Subject:
-    """What is checked: a run, what it resolved to, and the files that it will use."""
+class Candidate:
+    """A run that wants to start: its settings, what it resolved to, and the files that it will use."""
 
     name: str
     run: Run
-    data: Data
-    parallel: Parallel
+    subject: Subject
     model: Architecture
     resolved: Mapping[str, Any]
     model_folder: Path
@@ -39,40 +42,47 @@ class Subject:
     megatron_manifest: Path
     compute_score: Reward
 
+    @property
+    def layout(self) -> Layout:
+        """The actor's layout; the static checks have seen that its sizes are numbers."""
+        layout = self.subject.layout
+        assert layout is not None
+        return layout
 
-def preflight(subject: Subject, manifest_path: Path, folder: Path) -> None:
+
+def preflight(candidate: Candidate, manifest_path: Path, folder: Path) -> None:
     """Check everything, write findings to `folder` always, and `manifest_path` when none is an error.
 
     Raises `SlipwayError` with every error when there is one.
     """
-    converted = read_manifest(subject.megatron_manifest, "convert_megatron")
-    prepared = read_manifest(subject.data_folder / "manifest.json", "prepare_data")
+    converted = read_manifest(candidate.megatron_manifest, "convert_megatron")
+    prepared = read_manifest(candidate.data_folder / "manifest.json", "prepare_data")
     product_inputs = {
         "version": VERSION,
-        "verl": dict(subject.resolved),
+        "verl": dict(candidate.resolved),
         "model": converted.digest,
         "data": prepared.digest,
         "heldout": {
             name: read_manifest(path / "manifest.json", "prepare_data").digest
-            for name, path in sorted(subject.heldout_folders.items())
+            for name, path in sorted(candidate.heldout_folders.items())
         },
     }
     with open_product("preflight", manifest_path, folder, product_inputs) as product:
         if product.restore():
             return
-        findings, lengths = _check(subject, converted)
-        tables = _tables(subject, lengths)
-        write_findings(folder, subject.name, findings, tables)
+        findings, lengths = _check(candidate, converted)
+        tables = _tables(candidate, lengths)
+        write_findings(folder, candidate.name, findings, tables)
         for finding in findings:
             if finding.severity is not Severity.ERROR:
-                logger.info("preflight %s: %s: %s", subject.name, finding.severity, finding.as_problem())
+                logger.info("preflight %s: %s: %s", candidate.name, finding.severity, finding.as_problem())
         grave = errors(findings)
         if grave:
             listed = "\n  - ".join(str(finding.as_problem()) for finding in grave)
-            raise SlipwayError(f"preflight of run {subject.name!r} found {len(grave)} error(s):\n  - {listed}")
+            raise SlipwayError(f"preflight of run {candidate.name!r} found {len(grave)} error(s):\n  - {listed}")
         logger.info(
             "preflight %s: no errors, %d other finding(s); see %s",
-            subject.name,
+            candidate.name,
             len(findings),
             folder / "findings.md",
         )
@@ -80,48 +90,41 @@ def preflight(subject: Subject, manifest_path: Path, folder: Path) -> None:
             [folder / "findings.json", folder / "findings.md"],
             facts={
                 "findings": [asdict(finding) for finding in findings],
-                "parallel": subject.parallel.model_dump(),
+                "layout": asdict(candidate.layout),
                 "lengths": {split: asdict(measured) for split, measured in lengths.items()},
             },
         )
-        write_text(manifest_path.with_suffix(".md"), as_markdown(subject.name, findings, tables))
+        write_text(manifest_path.with_suffix(".md"), as_markdown(candidate.name, findings, tables))
 
 
-def _check(subject: Subject, converted: Manifest) -> tuple[list[Finding], dict[str, inputs.Lengths]]:
-    run = subject.run
-    findings = check_layout(subject.name, run, subject.parallel, subject.model)
+def _check(candidate: Candidate, converted: Manifest) -> tuple[list[Finding], dict[str, inputs.Lengths]]:
+    run = candidate.run
+    findings = check_rules(candidate.subject)
+    findings += check_with_verl(candidate.name, candidate.resolved)
+    findings += inputs.check_tokenizer(run.model, candidate.model_folder, candidate.model)
     if not errors(findings):
-        findings += check_batches(subject.name, run, subject.parallel, subject.data)
-    findings += check_with_verl(subject.name, subject.resolved)
-    findings += inputs.check_tokenizer(run.model, subject.model_folder, subject.model)
-    if not errors(findings):
-        tokenizer = load_tokenizer(subject.model_folder)
-        train = inputs.read_split(subject.data_folder / "train.parquet")
-        faults, seconds = check_reward(run.data, train, subject.compute_score)
+        tokenizer = load_tokenizer(candidate.model_folder)
+        train = inputs.read_split(candidate.data_folder / "train.parquet")
+        faults, seconds = check_reward(run.data, train, candidate.compute_score)
         findings += faults
         if seconds is not None:
-            logger.info("preflight %s: a score takes %.1f ms", subject.name, 1000 * seconds)
+            logger.info("preflight %s: a score takes %.1f ms", candidate.name, 1000 * seconds)
         lengths = {"training": inputs.measure_prompts(train, tokenizer, run.grpo.max_prompt_length)}
-        for name, path in subject.heldout_folders.items():
+        for name, path in candidate.heldout_folders.items():
             heldout = inputs.read_split(path / "heldout.parquet")
-            findings += inputs.check_disjoint(subject.name, train, heldout)
+            findings += inputs.check_disjoint(candidate.name, train, heldout)
             lengths[f"held-out ({name})"] = inputs.measure_prompts(heldout, tokenizer, run.grpo.max_prompt_length)
         for split, measured in lengths.items():
-            findings += inputs.check_lengths(subject.name, run, split, measured)
+            findings += inputs.check_lengths(candidate.name, run, split, measured)
         return findings, lengths
     return findings, {}
 
 
-def _tables(subject: Subject, lengths: Mapping[str, inputs.Lengths]) -> str:
-    run, parallel = subject.run, subject.parallel
-    actor = [
-        parallel.tensor,
-        parallel.pipeline,
-        parallel.context,
-        parallel.expert,
-        data_parallel_size(run, parallel),
-    ]
-    rollout = [parallel.rollout_tensor, 1, 1, 1, world_size(run) // parallel.rollout_tensor]
+def _tables(candidate: Candidate, lengths: Mapping[str, inputs.Lengths]) -> str:
+    run, layout = candidate.run, candidate.layout
+    actor = [layout.tensor, layout.pipeline, layout.context, layout.expert, layout.data]
+    tensor = candidate.subject.count(f"{ROLLOUT}.tensor_model_parallel_size") or 1
+    rollout = [tensor, 1, 1, 1, layout.world // tensor]
     return "\n".join(
         [
             f"## Parallel layout on {run.nodes} node(s) x {run.gpus_per_node} rank(s)",
@@ -133,17 +136,17 @@ def _tables(subject: Subject, lengths: Mapping[str, inputs.Lengths]) -> str:
             "",
             "## Batch arithmetic",
             "",
-            *_table(("quantity", "value"), arithmetic(run, parallel)),
+            *_table(("quantity", "value"), arithmetic(candidate.subject)),
             "",
             "## Memory and lengths",
             "",
             *_table(
                 ("quantity", "value"),
                 [
-                    ("parameters", f"{subject.model.parameter_count:,}"),
+                    ("parameters", f"{candidate.model.parameter_count:,}"),
                     (
                         "weights, gradients, optimizer and reference, GiB a rank",
-                        f"{state_gib(run, parallel, subject.model):.3f}",
+                        f"{state_gib(layout, candidate.model):.3f}",
                     ),
                     *(
                         (

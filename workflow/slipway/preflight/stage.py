@@ -21,8 +21,9 @@ from slipway.preflight.reward_canary import Reward, check_reward
 from slipway.preflight.rules import check as check_rules
 from slipway.preflight.rules.batches import arithmetic
 from slipway.preflight.subject import Subject
+from slipway.preflight.versions import check_kernels, check_pairs, installed
 
-VERSION = 1
+VERSION = 2
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +101,9 @@ def preflight(candidate: Candidate, manifest_path: Path, folder: Path) -> None:
 def _check(candidate: Candidate, converted: Manifest) -> tuple[list[Finding], dict[str, inputs.Lengths]]:
     run = candidate.run
     findings = check_rules(candidate.subject)
+    findings += check_pairs(installed())
+    if run.device == "cuda":
+        findings += check_kernels(candidate.subject)
     findings += check_with_verl(candidate.name, candidate.resolved)
     findings += inputs.check_tokenizer(run.model, candidate.model_folder, candidate.model)
     if not errors(findings):

@@ -79,6 +79,7 @@ def test_a_dry_run_shows_nodes_gpus_and_time(clone):
     status, said = clone.run("-n")
     assert status == 0, said
     assert "on 2 x 1 GPUs (CPU: processes), 30 minutes a job" in said
+    assert "train demo: SLURM says of its job: Job" in said
 
 
 @pytest.mark.parametrize(
@@ -97,6 +98,16 @@ def test_a_wrong_site_file_is_an_early_clear_error(clone, wrong, words):
     assert status != 0
     assert words in said
     assert "Traceback" not in said
+
+
+def test_a_job_that_slurm_would_refuse_is_an_early_error(clone):
+    """Nothing is submitted: sbatch is asked with the training job's own resources."""
+    clone.write("profiles/slurm/site.yaml", SITE | {"cpus_per_gpu": 500})
+    status, said = clone.run("-n")
+    clone.write("profiles/slurm/site.yaml", SITE)
+    assert status != 0
+    assert "runs.demo = '2 node(s) x 1': SLURM would refuse the training job" in said
+    assert clone.cluster.ask("squeue", "--noheader", "--states=all") == ""
 
 
 def test_the_chain_trains_on_two_nodes_and_survives_the_end_of_snakemake(clone):

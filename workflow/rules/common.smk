@@ -4,6 +4,7 @@
 import json
 import re
 
+from snakemake.logging import logger
 from slipway.config.load import NAME, ConfigError, load_config, named, read_yaml
 from slipway.config.paths import RESERVED_RUN_NAMES, ResultPaths
 from slipway.config.site import read_site
@@ -34,7 +35,7 @@ def read_config():
         )  # finds keys given twice, which Snakemake's reader does not
     checked = plan(config, RESULTS.root)
     if trains_on_slurm():
-        problems = check_cluster(read_site(), checked.config.runs)
+        problems = check_cluster(read_site(), checked.config.runs, logger.info)
         if problems:
             raise ConfigError(problems)
     copy = RESULTS.own / f"config-{fingerprint(config)[:16]}.yaml"

@@ -87,6 +87,36 @@ def ask(*command: str, environment: Mapping[str, str] | None = None) -> str:
     return done.stdout
 
 
+@dataclass(frozen=True)
+class Trial:
+    """What SLURM says of a job that is not submitted; `words` are its own, empty where it did not answer."""
+
+    accepted: bool
+    words: str
+
+
+def try_submission(*options: str) -> Trial:
+    """Ask whether SLURM would take a job with these options of sbatch, and when it would start.
+
+    A controller that does not answer counts as accepting: sbatch itself will tell.
+    """
+    try:
+        done = subprocess.run(
+            ["sbatch", "--test-only", *options, "--wrap=true"],
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_SECONDS,
+            env=environment_for_commands(),
+            check=False,
+        )
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return Trial(True, "")
+    words = " ".join(done.stderr.split()).removeprefix("sbatch: ").removeprefix("error: ").rstrip(".")
+    if done.returncode and ("Unable to contact" in words or "timed out" in words):
+        return Trial(True, "")
+    return Trial(done.returncode == 0, words)
+
+
 def environment_for_commands() -> dict[str, str]:
     """Return the environment without what SLURM set for a job that we may be part of.
 

@@ -1,7 +1,7 @@
 """Does the cluster have what the site file names, and do the runs fit into it? Asks SLURM; submits nothing."""
 
 import getpass
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from slipway import slurm
@@ -21,8 +21,11 @@ class Partition:
     gres: str
 
 
-def check_cluster(site: Site, runs: Mapping[str, Run]) -> list[Problem]:
-    """Return every fault of the site file and of the runs that this cluster would refuse, or leave waiting for ever."""
+def check_cluster(site: Site, runs: Mapping[str, Run], tell: Callable[[str], None]) -> list[Problem]:
+    """Return every fault of the site file and of the runs that this cluster would refuse, or leave waiting for ever.
+
+    `tell` gets a line about when each training job is expected to start.
+    """
     try:
         partitions = _partitions()
         problems = [
@@ -48,7 +51,50 @@ def check_cluster(site: Site, runs: Mapping[str, Run]) -> list[Problem]:
         )
     for name, run in runs.items():
         problems += _does_not_fit(name, run, training)
+    return problems or _refused(site, runs, tell)
+
+
+def _refused(site: Site, runs: Mapping[str, Run], tell: Callable[[str], None]) -> list[Problem]:
+    """Ask SLURM whether it would take each training job, and tell when it expects to start it; submits nothing."""
+    problems = []
+    asked: dict[tuple[str, ...], slurm.Trial] = {}
+    for name, run in runs.items():
+        options = _options(site, run)
+        if options not in asked:
+            asked[options] = slurm.try_submission(*options)
+        trial = asked[options]
+        if not trial.accepted:
+            key, value = f"runs.{name}", f"{run.nodes} node(s) x {run.gpus_per_node}"
+            problems.append(Problem(key, value, f"SLURM would refuse the training job: {trial.words}.", _REMEDY))
+        elif trial.words:
+            tell(f"train {name}: SLURM says of its job: {trial.words}")
     return problems
+
+
+_REMEDY = f"nodes, gpus_per_node and runtime_minutes come from the run, the rest from {SITE_FILE}."
+
+
+def _options(site: Site, run: Run) -> tuple[str, ...]:
+    """Return sbatch's options for a run's training job, as launch/slurm_job.py asks for it."""
+    gpus = f"{site.gpu_type}:{run.gpus_per_node}" if site.gpu_type else str(run.gpus_per_node)
+    options: dict[str, object] = {
+        "nodes": run.nodes,
+        "ntasks-per-node": 1,
+        "cpus-per-task": site.cpus_per_gpu * run.gpus_per_node,
+        "mem": f"{site.memory_gib_per_gpu * run.gpus_per_node}G",
+        "time": run.runtime_minutes,
+        "gpus-per-node": gpus if run.device == "cuda" else None,
+        "partition": site.gpu_partition,
+        "account": site.account,
+        "qos": site.qos,
+        "reservation": site.reservation,
+        "exclude": site.exclude,
+    } | dict(site.sbatch)
+    return tuple(
+        f"--{key}" if value is True else f"--{key}={value}"
+        for key, value in options.items()
+        if value is not None and value is not False
+    )
 
 
 def _partitions() -> list[Partition]:

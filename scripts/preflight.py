@@ -44,7 +44,7 @@ def main() -> None:
     checked = plan(overlay(read_yaml(DEFAULTS), read_yaml(arguments.config)), arguments.results)
     if arguments.static or arguments.run is None:
         names = [arguments.run] if arguments.run else list(checked.runs)
-        tell([finding for name in names for finding in static_findings(checked, name)], arguments.json)
+        tell([finding for name in names for finding in checked.resolved(name).findings], arguments.json)
     else:
         check_everything(checked, arguments.run)
 
@@ -59,15 +59,6 @@ def judge_command_line(text: str, model: Path | None) -> list[Finding]:
         except (OSError, UnicodeDecodeError) as error:
             raise SlipwayError(f"--verl-args {text}: cannot be read: {error}") from None
     return judge(text, read_architecture(model) if model else None)
-
-
-def static_findings(checked: Plan, name: str) -> list[Finding]:
-    """Return what else the rules have to say about a run that has no static error."""
-    from slipway.preflight.rules import check
-
-    resolved, config = checked.resolved(name), checked.config
-    model = architecture_of(resolved.run.model, config.models[resolved.run.model], checked.paths)
-    return check(subject_to_judge(name, resolved.run, config.data[resolved.run.data], resolved.verl, model))
 
 
 def tell(findings: Sequence[Finding], as_json: bool) -> None:

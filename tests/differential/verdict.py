@@ -5,7 +5,6 @@ from typing import Any
 
 from differential.draw import Case
 from slipway.config.verl import flatten, merge
-from slipway.config.verl_defaults import verl_defaults
 from slipway.preflight.findings import Finding, errors
 from slipway.preflight.rules import check
 from slipway.preflight.subject import Subject
@@ -24,7 +23,7 @@ def judge(case: Case) -> list[Finding]:
     drawn = dict(case.keys)
     # no case draws the rollout engine's layout, lengths or group size: nothing asks the engine itself
     ours = ("R22", "R24", "R37", "R42")
-    subject = Subject(_sound() | drawn, case.model, defaults=verl_defaults())
+    subject = Subject(_sound() | drawn, case.model)
     return [finding for finding in errors(check(subject)) if finding.rule not in ours]
 
 

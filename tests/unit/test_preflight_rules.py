@@ -7,7 +7,6 @@ import pytest
 
 from slipway.config.schema import Parallel, Run
 from slipway.config.verl import flatten, merge
-from slipway.config.verl_defaults import verl_defaults
 from slipway.models.architecture import Architecture
 from slipway.models.layout import Layout
 from slipway.preflight.auto_layout import choose_layout
@@ -69,7 +68,7 @@ def sound() -> dict:
 
 def judged(changes: dict, architecture: Architecture | None = None, **known) -> list[Finding]:
     """Changes are laid over the resolved config: what interpolates is changed with its source here."""
-    return check(Subject(sound() | in_full(changes), architecture or model(), defaults=verl_defaults(), **known))
+    return check(Subject(sound() | in_full(changes), architecture or model(), **known))
 
 
 def rules(found: list[Finding]) -> list[str]:

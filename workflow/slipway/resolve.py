@@ -23,7 +23,7 @@ from slipway.models.architecture import Architecture, architecture_from_config, 
 from slipway.models.demo_dimensions import DEMO_MAX_POSITIONS, DEMO_VOCAB_SIZE
 from slipway.models.parameters import stored_parameters
 from slipway.preflight.auto_layout import choose_layout
-from slipway.preflight.findings import errors
+from slipway.preflight.findings import Finding, errors
 from slipway.preflight.rules import check as check_rules
 from slipway.preflight.subject import Subject, subject_of_run
 
@@ -36,6 +36,8 @@ class ResolvedRun:
     run: Run
     parallel: Parallel
     verl: verl.VerlConfig
+    findings: tuple[Finding, ...]
+    """What preflight's rules have to say that is no error."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ def ray_node_options(run: Run) -> dict[str, int]:
 def subject_to_judge(name: str, run: Run, data: Data, resolved: verl.VerlConfig, model: Architecture | None) -> Subject:
     """Return what preflight's rules judge a run by."""
     engines = (cpu_environment.ROLLOUT_NAME,) if run.device == "cpu" else ()
-    return subject_of_run(name, resolved.plain(), model, data.train, engines)
+    return subject_of_run(name, resolved.flat(), model, data.train, engines)
 
 
 def _check_data(config: Config, paths: ResultPaths) -> list[Problem]:
@@ -199,11 +201,12 @@ def _resolve_run(name: str, run: Run, config: Config, paths: ResultPaths) -> tup
     if resolved is None:
         return None, problems
     subject = subject_to_judge(name, run, config.data[run.data], resolved, model)
-    problems += [finding.as_problem() for finding in errors(check_rules(subject))]
+    findings = check_rules(subject)
+    problems += [finding.as_problem() for finding in errors(findings)]
     if started is not None and not problems:
         problems += changed_since_start(name, started, resolved.plain())
         problems += _fewer_steps(name, run, paths)
-    return ResolvedRun(name, run, parallel, resolved), problems
+    return ResolvedRun(name, run, parallel, resolved, tuple(findings)), problems
 
 
 def _layout(

@@ -7,7 +7,7 @@ import contextlib
 import importlib.metadata
 import importlib.util
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from slipway.config.load import Problem
 from slipway.config.schema import Data, Parallel, Run
 from slipway.config.verl_defaults import verl_defaults
 from slipway.config.verl_keys import meant
-from slipway.config.verl_template import Template, make_template, split_settings
+from slipway.config.verl_template import Template, dotted_leaves, flatten, make_template, split_settings
 from slipway.errors import SlipwayError
 from slipway.manifest import fingerprint, write_text
 
@@ -95,6 +95,10 @@ class VerlConfig:
     def text(self) -> str:
         """Return it as YAML; equal settings give equal text."""
         return self.template.text(self.values)
+
+    def flat(self) -> dict[str, Any]:
+        """Return it as dotted keys with plain values."""
+        return self.template.flat(self.values)
 
     def plain(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -266,11 +270,6 @@ def settings_of(run: Run, data: Data, parallel: Parallel, files: RunFiles) -> di
     return settings
 
 
-def flatten(nested: Mapping[str, Any]) -> dict[str, Any]:
-    """Return dotted keys; keys of `nested` may themselves be dotted."""
-    return dict(_leaves(nested))
-
-
 def config_folder() -> Path:
     """Return the folder with verl's own config files, without importing verl (seconds)."""
     found = importlib.util.find_spec("verl")
@@ -304,7 +303,7 @@ def _check_form(name: str, extra: Mapping[str, Any]) -> list[Problem]:
     """Return what OmegaConf cannot hold, and keys that are given in two ways."""
     problems = []
     seen: set[str] = set()
-    for key, value in _leaves(extra):
+    for key, value in dotted_leaves(extra):
         full = f"runs.{name}.verl.{key}"
         if key in seen:
             problems.append(Problem(full, value, "given twice, dotted and nested.", "Give it once."))
@@ -313,14 +312,6 @@ def _check_form(name: str, extra: Mapping[str, Any]) -> list[Problem]:
             kind = type(value).__name__
             problems.append(Problem(full, value, f"verl's config holds no value of type {kind}.", "Put it in quotes."))
     return problems
-
-
-def _leaves(nested: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in nested.items():
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _is_plain(value: Any) -> bool:

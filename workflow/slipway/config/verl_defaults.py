@@ -19,6 +19,12 @@ def verl_defaults() -> dict[str, Any]:
     return defaults
 
 
+@cache
+def truth_values() -> tuple[str, ...]:
+    """Return the keys whose default is true or false."""
+    return tuple(key for key, default in verl_defaults().items() if isinstance(default, bool))
+
+
 def main() -> None:
     """Print the defaults of the installed verl."""
     from slipway.config.verl import composed_defaults

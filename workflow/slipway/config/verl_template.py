@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import yaml
@@ -48,6 +48,14 @@ class Template:
                 section = section[key]
             section[path[-1]] = values[setting]
         return tree
+
+    def flat(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the config as dotted keys with plain values; a copy of what all runs of the kind share."""
+        return self._flat | {".".join(path): values[setting] for setting, path in self.gaps}
+
+    @cached_property
+    def _flat(self) -> dict[str, Any]:
+        return flatten(json.loads(self.tree))
 
     def to_json(self) -> str:
         """Return the template as text for `from_json`."""
@@ -94,6 +102,20 @@ def make_template(settings: Mapping[str, Any], resolve: Callable[[Mapping[str, A
 def dump(config: Mapping[str, Any]) -> str:
     """Return a config as YAML; equal configs give equal text."""
     return str(yaml.dump(dict(config), Dumper=yaml.CSafeDumper, sort_keys=True, width=120))
+
+
+def flatten(nested: Mapping[str, Any]) -> dict[str, Any]:
+    """Return dotted keys; keys of `nested` may themselves be dotted."""
+    return dict(dotted_leaves(nested))
+
+
+def dotted_leaves(nested: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield dotted keys and their values, one that is given in two ways twice."""
+    for key, value in nested.items():
+        if isinstance(value, Mapping) and value:
+            yield from dotted_leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def _is_single(value: Any) -> bool:

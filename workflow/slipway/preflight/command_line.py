@@ -54,7 +54,7 @@ def judge(text: str, model: Architecture | None = None) -> list[Finding]:
         if word != _MEGATRON:
             findings += _lay(word, settings)
     resolved = flatten(merge({"actor_rollout_ref.model.path": "?"} | settings))
-    return findings + check(Subject(resolved, model, defaults=verl_defaults()))
+    return findings + check(Subject(resolved, model))
 
 
 def _read(text: str) -> _Command:

@@ -4,12 +4,11 @@ The rules read verl's own keys, so that they serve a run of Slipway's config and
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from slipway.config.verl import ACTOR, OWNED, ROLLOUT, flatten
-from slipway.config.verl_defaults import verl_defaults
+from slipway.config.verl import ACTOR, OWNED, ROLLOUT
 from slipway.models.architecture import Architecture
 from slipway.models.layout import Layout
 from slipway.preflight.findings import Finding, Severity
@@ -42,8 +41,7 @@ class Subject:
 
     `settings` are dotted verl keys with plain values; `model` is None where its dimensions are not known;
     `train_prompts` is the number of training prompts, where known; `measures_data` says that prompt lengths are
-    measured elsewhere; `engines` are the rollout engines there are. `defaults` are verl's own values. `name_of`
-    returns how the user calls a verl key.
+    measured elsewhere; `engines` are the rollout engines there are. `name_of` returns how the user calls a verl key.
     """
 
     settings: Mapping[str, Any]
@@ -51,7 +49,6 @@ class Subject:
     train_prompts: int | None = None
     measures_data: bool = False
     engines: tuple[str, ...] = ROLLOUT_ENGINES
-    defaults: Mapping[str, Any] = field(default_factory=dict)
     name_of: Callable[[str], str] = str
 
     def get(self, key: str) -> Any:
@@ -141,7 +138,7 @@ class Subject:
 
 def subject_of_run(
     name: str,
-    resolved: Mapping[str, Any],
+    settings: Mapping[str, Any],
     model: Architecture | None,
     train_prompts: int,
     further_engines: tuple[str, ...] = (),
@@ -153,11 +150,10 @@ def subject_of_run(
         return f"runs.{name}.verl.{key}" if setting.startswith("(") else f"runs.{name}.{setting}"
 
     return Subject(
-        settings=flatten(resolved),
+        settings=settings,
         model=model,
         train_prompts=train_prompts,
         measures_data=True,  # preflight measures every prompt of the prepared data
         engines=ROLLOUT_ENGINES + further_engines,
-        defaults=verl_defaults(),
         name_of=name_of,
     )

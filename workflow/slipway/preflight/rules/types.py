@@ -7,6 +7,7 @@ whole number fails deep inside.
 from collections.abc import Iterator
 
 from slipway.config.verl import ACTOR, REF, ROLLOUT
+from slipway.config.verl_defaults import truth_values, verl_defaults
 from slipway.preflight.findings import Finding
 from slipway.preflight.subject import MEGATRON, Subject
 
@@ -54,12 +55,15 @@ def check(subject: Subject) -> Iterator[Finding]:
     for key in NUMBERS:
         if key in subject.settings and subject.number(key) is None:
             yield subject.error("R51", key, "must be a number.")
-    for key, default in subject.defaults.items():
+    for key in truth_values():
         value = subject.get(key)
         # null leaves a truth value to verl
-        if isinstance(default, bool) and value is not None and not isinstance(value, bool):
+        if value is not None and not isinstance(value, bool):
             yield subject.error(
-                "R51", key, "must be true or false; verl takes any text for true.", f"Use {str(default).lower()}."
+                "R51",
+                key,
+                "must be true or false; verl takes any text for true.",
+                f"Use {str(verl_defaults()[key]).lower()}.",
             )
 
 

@@ -1,4 +1,8 @@
-"""A model's dimensions, read from its `config.json`. Needs neither torch nor transformers."""
+"""A model's dimensions, read from its `config.json`. Needs neither torch nor transformers.
+
+Two ways in: `read_dimensions` takes every architecture of `families`, which is what planning a layout needs;
+`read_architecture` is for a model that will be converted and trained, and refuses what that would get wrong.
+"""
 
 import json
 import math
@@ -8,7 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from slipway.errors import SlipwayError
+from slipway.models.families import FAMILIES, ExpertKeys, Family
 from slipway.models.maps import MAPS, ModelMap, Weight
+
+
+@dataclass(frozen=True)
+class LatentAttention:
+    """Widths of multi-head latent attention (MLA), elements."""
+
+    query_rank: int | None
+    """Compressed query; None: queries are not compressed."""
+    key_value_rank: int
+    """Compressed keys and values, shared by all heads."""
+    position_dim: int
+    """Rotary part of a key, shared by all heads, and of each head's query."""
+    value_dim: int
+    """Value of one head."""
 
 
 @dataclass(frozen=True)
@@ -24,18 +43,35 @@ class Architecture:
     kv_heads: int
     """Key/value heads: query groups, in Megatron's words."""
     head_dim: int
+    """Width of one head's query and key."""
     intermediate_size: int
+    """Width of the MLP; in a model of experts alone, not used."""
     vocab_size: int
     max_positions: int
     """Longest sequence that the position embedding was made for, tokens."""
     tied_embeddings: bool
     """Whether the output layer is the embedding."""
+    qkv_bias: bool = False
+    """Whether the projections to query, key and value have a bias."""
+    qk_norm: bool = False
+    """Whether the heads' queries and keys are normed."""
     experts: int = 0
     """Routed experts a layer; 0: a dense model."""
+    experts_per_token: int = 0
+    expert_intermediate_size: int = 0
+    """Width of one routed expert."""
+    shared_intermediate_size: int = 0
+    """Width of the shared experts together; 0: there are none."""
+    dense_layers: int = 0
+    """First layers of a model of experts that have an MLP instead."""
+    latent: LatentAttention | None = None
+    """None: ordinary attention."""
 
     @property
     def map(self) -> ModelMap:
-        """The architecture's tensors and their names."""
+        """The architecture's tensors and their names; raises `SlipwayError` when conversion does not support it."""
+        if self.name not in MAPS:
+            raise SlipwayError(f"architecture {self.name} is not supported; supported are {', '.join(sorted(MAPS))}")
         return MAPS[self.name]
 
     @property
@@ -68,67 +104,127 @@ class Architecture:
 def read_architecture(folder: Path) -> Architecture:
     """Read the `config.json` in a model's folder; raises `SlipwayError` as `architecture_from_config` does."""
     path = folder / "config.json"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SlipwayError(f"{path}: missing; {folder} is not a model in Hugging Face format") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise SlipwayError(f"{path}: not JSON ({error}); fetch the model again") from None
-    if not isinstance(config, dict):
-        raise SlipwayError(f"{path}: holds no JSON object; fetch the model again")
-    return architecture_from_config(config, str(path))
+    return architecture_from_config(_read_config(path), str(path))
+
+
+def read_dimensions(folder: Path) -> Architecture:
+    """Read the `config.json` in a model's folder; raises `SlipwayError` as `dimensions_from_config` does."""
+    path = folder / "config.json"
+    return dimensions_from_config(_read_config(path), str(path))
 
 
 def architecture_from_config(config: Mapping[str, Any], where: str = "config.json") -> Architecture:
-    """Read dimensions from the content of a `config.json`; `where` names it in messages.
+    """Read the dimensions of a model to convert and train; `where` names its `config.json` in messages.
 
-    Keys that old files leave out have the defaults of transformers 5. Raises `SlipwayError` when the architecture
-    is not supported, a key is missing, or sizes contradict each other.
+    Raises `SlipwayError` as `dimensions_from_config` does, and for every model whose Megatron counterpart would
+    differ from it: an architecture without a name map, biases, scaled positions, windows, another activation.
     """
-    name = _supported_name(config, where)
-    model_map = MAPS[name]
-    for key in model_map.refused:
+    name = _first_known(config, MAPS, where)
+    for key in MAPS[name].refused:
         if config.get(key):
             raise SlipwayError(
                 f"{where}: {key} is {config[key]!r}, but verl's Megatron model of a {name} has no such biases; use a "
                 "model without them"
             )
     _refuse_what_megatron_leaves_out(config, where)
+    return dimensions_from_config(config, where)
+
+
+def dimensions_from_config(config: Mapping[str, Any], where: str = "config.json") -> Architecture:
+    """Read dimensions from the content of a `config.json`; `where` names it in messages.
+
+    Keys that old files leave out have the defaults of transformers 5. Raises `SlipwayError` when the architecture
+    is not known, a key is missing, or sizes contradict each other.
+    """
+    name = _first_known(config, FAMILIES, where)
+    family = FAMILIES[name]
     hidden, heads = _size(config, "hidden_size", where), _size(config, "num_attention_heads", where)
     kv_heads = heads if config.get("num_key_value_heads") is None else _size(config, "num_key_value_heads", where)
     if heads % kv_heads:
         raise SlipwayError(f"{where}: num_attention_heads {heads} is not a multiple of num_key_value_heads {kv_heads}")
-    if config.get("head_dim") is not None:
-        head_dim = _size(config, "head_dim", where)
-    elif model_map.head_dim is not None:
-        head_dim = model_map.head_dim
-    elif hidden % heads:
-        raise SlipwayError(f"{where}: hidden_size {hidden} is not a multiple of num_attention_heads {heads}")
-    else:
-        head_dim = hidden // heads
+    latent = _latent_attention(config, where) if family.latent_attention else None
+    layers = _size(config, "num_hidden_layers", where)
     return Architecture(
         name=name,
-        layers=_size(config, "num_hidden_layers", where),
+        layers=layers,
         hidden_size=hidden,
         heads=heads,
         kv_heads=kv_heads,
-        head_dim=head_dim,
+        head_dim=_head_dim(config, family, latent, where),
         intermediate_size=_size(config, "intermediate_size", where),
         vocab_size=_size(config, "vocab_size", where),
         max_positions=_size(config, "max_position_embeddings", where),
         tied_embeddings=bool(config.get("tie_word_embeddings", False)),
+        qkv_bias=bool(config.get(family.qkv_bias_key)) if family.qkv_bias_key else family.qkv_bias,
+        qk_norm=family.qk_norm,
+        latent=latent,
+        **(_experts(config, family.experts, layers, where) if family.experts else {}),
     )
 
 
-def _supported_name(config: Mapping[str, Any], where: str) -> str:
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SlipwayError(f"{path}: missing; {path.parent} is not a model in Hugging Face format") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise SlipwayError(f"{path}: not JSON ({error}); fetch the model again") from None
+    if not isinstance(config, dict):
+        raise SlipwayError(f"{path}: holds no JSON object; fetch the model again")
+    return config
+
+
+def _head_dim(config: Mapping[str, Any], family: Family, latent: LatentAttention | None, where: str) -> int:
+    if latent is not None:
+        return _size(config, "qk_nope_head_dim", where) + latent.position_dim
+    if config.get("head_dim") is not None:
+        return _size(config, "head_dim", where)
+    if family.head_dim is not None:
+        return family.head_dim
+    hidden, heads = _size(config, "hidden_size", where), _size(config, "num_attention_heads", where)
+    if hidden % heads:
+        raise SlipwayError(f"{where}: hidden_size {hidden} is not a multiple of num_attention_heads {heads}")
+    return hidden // heads
+
+
+def _latent_attention(config: Mapping[str, Any], where: str) -> LatentAttention:
+    return LatentAttention(
+        query_rank=None if config.get("q_lora_rank") is None else _size(config, "q_lora_rank", where),
+        key_value_rank=_size(config, "kv_lora_rank", where),
+        position_dim=_size(config, "qk_rope_head_dim", where),
+        value_dim=_size(config, "v_head_dim", where),
+    )
+
+
+def _experts(config: Mapping[str, Any], keys: ExpertKeys, layers: int, where: str) -> dict[str, int]:
+    if config.get("mlp_only_layers") or config.get("decoder_sparse_step", 1) != 1:
+        raise SlipwayError(
+            f"{where}: some of its layers have no experts (mlp_only_layers, decoder_sparse_step), which verl's Megatron "
+            "model leaves out; use a model with experts in every layer"
+        )
+    width = _size(config, keys.intermediate_size, where)
+    if keys.shared_intermediate_size:
+        shared = _size(config, keys.shared_intermediate_size, where)
+    else:
+        shared = (config.get(keys.shared_count) or 0) * width if keys.shared_count else 0
+    return {
+        "experts": _size(config, keys.count, where),
+        "experts_per_token": _size(config, "num_experts_per_tok", where),
+        "expert_intermediate_size": width,
+        "shared_intermediate_size": shared,
+        "dense_layers": min(config.get(keys.dense_layers) or 0, layers) if keys.dense_layers else 0,
+    }
+
+
+def _first_known(config: Mapping[str, Any], known: Mapping[str, Any], where: str) -> str:
     names = config.get("architectures") or []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise SlipwayError(f"{where}: architectures is {names!r}, but must be a list of names; fetch the model again")
     for name in names:
-        if name in MAPS:
+        if name in known:
             return str(name)
     found = ", ".join(names) or f"none (model_type {config.get('model_type')!r})"
-    raise SlipwayError(f"{where}: architecture {found} is not supported; supported are {', '.join(sorted(MAPS))}")
+    raise SlipwayError(f"{where}: architecture {found} is not supported; supported are {', '.join(sorted(known))}")
 
 
 def _refuse_what_megatron_leaves_out(config: Mapping[str, Any], where: str) -> None:

@@ -67,8 +67,6 @@ class ModelMap:
     output: Weight
     extra_states: tuple[str, ...]
     refused: tuple[str, ...] = ()
-    # of models whose config.json does not say; None: hidden_size / num_attention_heads
-    head_dim: int | None = None
     final_extra_states: tuple[str, ...] = ("decoder.final_layernorm",)
 
     @property
@@ -170,6 +168,5 @@ MAPS: dict[str, ModelMap] = {
             f"{_MEGATRON}.self_attention.k_layernorm",
         ),
         refused=("attention_bias",),
-        head_dim=128,
     ),
 }

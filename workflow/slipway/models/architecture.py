@@ -199,8 +199,8 @@ def _latent_attention(config: Mapping[str, Any], where: str) -> LatentAttention:
 def _experts(config: Mapping[str, Any], keys: ExpertKeys, layers: int, where: str) -> dict[str, int]:
     if config.get("mlp_only_layers") or config.get("decoder_sparse_step", 1) != 1:
         raise SlipwayError(
-            f"{where}: some of its layers have no experts (mlp_only_layers, decoder_sparse_step), which verl's Megatron "
-            "model leaves out; use a model with experts in every layer"
+            f"{where}: some of its layers have no experts (mlp_only_layers, decoder_sparse_step), which verl's "
+            "Megatron model leaves out; use a model with experts in every layer"
         )
     width = _size(config, keys.intermediate_size, where)
     if keys.shared_intermediate_size:

@@ -15,8 +15,9 @@ from pathlib import Path
 from slipway.cli import run, start_logging
 from slipway.config.load import overlay, read_yaml
 from slipway.errors import SlipwayError
-from slipway.models.architecture import read_architecture
+from slipway.models.known import find_dimensions
 from slipway.preflight.findings import Finding, as_text, errors
+from slipway.preflight.planning.hardware import gpu_named
 from slipway.resolve import Plan, architecture_of, model_folder, plan, subject_to_judge
 
 DEFAULTS = Path(__file__).resolve().parents[1] / "config.yaml"
@@ -29,14 +30,15 @@ def main() -> None:
     parser.add_argument("run", nargs="?", help="name under `runs`; without it, the static checks of all")
     parser.add_argument("--static", action="store_true", help="only what the config alone tells, in a second or two")
     parser.add_argument("--verl-args", metavar="TEXT", help="a command line or script of main_ppo; @FILE reads a file")
-    parser.add_argument("--model", type=Path, help="with --verl-args: folder with the model's config.json")
+    parser.add_argument("--model", help="with --verl-args: folder with the model's config.json, or a name that ships")
+    parser.add_argument("--gpu", help="with --verl-args: a GPU's name, e.g. H100-80GB, to forecast memory for")
     parser.add_argument("--json", action="store_true", help="print findings as JSON (workflow/schemas)")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all results (%(default)s)")
     parser.add_argument("--log", type=Path, help="file that keeps the log")
     arguments = parser.parse_args()
     start_logging(arguments.log)
     if arguments.verl_args is not None:
-        tell(judge_command_line(arguments.verl_args, arguments.model), arguments.json)
+        tell(judge_command_line(arguments.verl_args, arguments.model, arguments.gpu), arguments.json)
         return
     if arguments.config is None:
         parser.error("name a config, or give --verl-args")
@@ -49,7 +51,7 @@ def main() -> None:
         check_everything(checked, arguments.run)
 
 
-def judge_command_line(text: str, model: Path | None) -> list[Finding]:
+def judge_command_line(text: str, model: str | None, gpu: str | None) -> list[Finding]:
     """Return the findings about somebody's own launch of verl."""
     from slipway.preflight.command_line import judge
 
@@ -58,7 +60,7 @@ def judge_command_line(text: str, model: Path | None) -> list[Finding]:
             text = Path(text[1:]).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise SlipwayError(f"--verl-args {text}: cannot be read: {error}") from None
-    return judge(text, read_architecture(model) if model else None)
+    return judge(text, find_dimensions(model) if model else None, gpu_named(gpu) if gpu else None)
 
 
 def tell(findings: Sequence[Finding], as_json: bool) -> None:

@@ -58,6 +58,7 @@ def _fitting(seed: int, rng: random.Random) -> Case:
         kv_heads=kv_heads,
         head_dim=8,
         intermediate_size=16 * tensor,
+        expert_intermediate_size=16 * tensor if expert else 0,
         vocab_size=12 * tensor * rng.choice([1, 3]),
         max_positions=64,
         tied_embeddings=rng.random() < 0.3,
@@ -86,11 +87,11 @@ def _fitting(seed: int, rng: random.Random) -> Case:
 
 def _perturbed(case: Case, rng: random.Random) -> Case:
     """Return the case with one size of the model or the config replaced."""
-    of_model = ("layers", "heads", "intermediate_size", "vocab_size", "experts")
+    of_model = ("layers", "heads", "intermediate_size", "expert_intermediate_size", "vocab_size", "experts")
     name = rng.choice([*of_model, *(key for key in case.keys if key != "trainer.nnodes")])
     if name in of_model:
         model = case.model
-        if name == "experts" and not model.experts:
+        if "expert" in name and not model.experts:
             return case
         least = 2 if name == "experts" else 1  # a token is routed to two
         value = max(least, getattr(model, name) + rng.choice([-2, -1, 1, 2]))

@@ -167,7 +167,7 @@ def _engine(case: Case, config: DictConfig) -> MegatronEngine:
             head_dim=model.head_dim,
             num_experts=model.experts,
             num_experts_per_tok=2,
-            moe_intermediate_size=model.intermediate_size,
+            moe_intermediate_size=model.expert_intermediate_size,
         )
     else:
         hf_config = Qwen2Config(**sizes)

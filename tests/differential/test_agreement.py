@@ -58,7 +58,7 @@ def _case(model: dict[str, object], keys: dict[str, int]) -> Case:
         # megatron/core/tensor_parallel/layers.py:1166
         ({"intermediate_size": 63}, {}, "R52", "63 is not divisible by 2"),
         (
-            {"name": "Qwen3MoeForCausalLM", "experts": 4, "intermediate_size": 66},
+            {"name": "Qwen3MoeForCausalLM", "experts": 4, "expert_intermediate_size": 66},
             {f"{MEGATRON}.expert_tensor_parallel_size": 4},
             "R52",
             "is not divisible by 4",

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from slipway.models.architecture import Architecture
+from slipway.models.known import find_dimensions, known_models
 from slipway.models.layout import Layout
 from slipway.preflight.command_line import judge
 from slipway.preflight.findings import errors
@@ -37,34 +38,19 @@ def rows(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def known_models() -> dict[str, Architecture]:
-    return {
-        row["model"]: Architecture(
-            name=row["architecture"],
-            layers=int(row["layers"]),
-            hidden_size=int(row["hidden"]),
-            heads=int(row["heads"]),
-            kv_heads=int(row["kv_heads"]),
-            head_dim=int(row["head_dim"]),
-            intermediate_size=int(row["moe_ffn"] or row["ffn"]),
-            vocab_size=int(row["vocab"]),
-            max_positions=32768,
-            tied_embeddings=row["tied_embeddings"] == "yes",
-            experts=int(row["experts"] or 0),
-        )
-        for row in rows("models.csv")
-    }
-
-
 def dense(layers: int) -> Architecture:
     return Architecture("Qwen2ForCausalLM", layers, 4096, 32, 8, 128, 12288, 151936, 32768, False)
 
 
 def with_experts(layers: int) -> Architecture:
-    return Architecture("Qwen3MoeForCausalLM", layers, 4096, 32, 8, 128, 1536, 151936, 32768, False, 64)
+    return Architecture(
+        "Qwen3MoeForCausalLM", layers, 4096, 32, 8, 128, 1536, 151936, 32768, False, experts=64,
+        experts_per_token=8, expert_intermediate_size=1536,
+    )  # fmt: skip
 
 
-MODELS = known_models()
+MODELS = {name: find_dimensions(name) for name in known_models()}
+MODELS["DeepSeek-V3 (local path)"] = MODELS["deepseek-ai/DeepSeek-V3"]
 BAD = {
     "b01": (MODELS["Qwen/Qwen2.5-7B-Instruct"], f"{TP}=8", "28 attention heads"),
     "b02": (dense(30), f"{PP}=4", "30 layers do not divide"),
@@ -140,4 +126,21 @@ def layout_of(layout: Layout, world: int) -> Layout:
 
 
 def test_most_of_the_shipped_layouts_are_judged():
-    assert len(GOOD) >= 30
+    assert len(GOOD) >= 40
+
+
+@pytest.mark.parametrize("row", rows("models.csv"), ids=lambda row: row["model"])
+def test_the_dimensions_that_ship_are_the_published_ones(row):
+    model = MODELS[row["model"]]
+    assert (model.name, model.layers, model.hidden_size) == (
+        row["architecture"],
+        int(row["layers"]),
+        int(row["hidden"]),
+    )
+    assert (model.heads, model.kv_heads, model.head_dim) == tuple(
+        int(row[key]) for key in ("heads", "kv_heads", "head_dim")
+    )
+    assert (model.intermediate_size, model.vocab_size) == (int(row["ffn"]), int(row["vocab"]))
+    experts = (model.experts, model.experts_per_token, model.expert_intermediate_size)
+    assert experts == tuple(int(row[key] or 0) for key in ("experts", "experts_per_token", "moe_ffn"))
+    assert model.tied_embeddings == (row["tied_embeddings"] == "yes")

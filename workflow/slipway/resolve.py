@@ -3,7 +3,7 @@
 Needs neither torch nor verl's import: `snakemake -n` shows every fault in about two seconds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -21,8 +21,9 @@ from slipway.launch.started import read_started
 from slipway.manifest import fingerprint, read_manifest, write_if_changed, write_text
 from slipway.models.architecture import Architecture, architecture_from_config, read_architecture
 from slipway.models.demo_dimensions import DEMO_MAX_POSITIONS, DEMO_VOCAB_SIZE
+from slipway.models.known import folder_of_known, known_models
 from slipway.models.parameters import stored_parameters
-from slipway.preflight.auto_layout import choose_layout
+from slipway.preflight.auto_layout import fastest_layout, layout_on_cpu
 from slipway.preflight.findings import Finding, errors
 from slipway.preflight.rules import check as check_rules
 from slipway.preflight.subject import Subject, subject_of_run
@@ -100,6 +101,8 @@ def architecture_of(name: str, model: Model, paths: ResultPaths) -> Architecture
     """Return a model's dimensions as far as they are known: from its config.json or its recipe."""
     folder = model_folder(name, model, paths)
     if model.demo is None:
+        if not (folder / "config.json").is_file() and model.path in known_models():
+            folder = folder_of_known(model.path)  # still to be fetched from its hub
         return read_architecture(folder) if (folder / "config.json").is_file() else None
     recipe = model.demo
     return architecture_from_config(
@@ -129,8 +132,15 @@ def ray_node_options(run: Run) -> dict[str, int]:
 
 def subject_to_judge(name: str, run: Run, data: Data, resolved: verl.VerlConfig, model: Architecture | None) -> Subject:
     """Return what preflight's rules judge a run by."""
-    engines = (cpu_environment.ROLLOUT_NAME,) if run.device == "cpu" else ()
-    return subject_of_run(name, resolved.flat(), model, data.train, engines)
+    on_cpu = run.device == "cpu"
+    return subject_of_run(
+        name,
+        resolved.flat(),
+        model,
+        data.train,
+        (cpu_environment.ROLLOUT_NAME,) if on_cpu else (),
+        None if on_cpu else run.gpu_memory_gib * 2**30,
+    )
 
 
 def _check_data(config: Config, paths: ResultPaths) -> list[Problem]:
@@ -184,9 +194,6 @@ def _resolve_run(name: str, run: Run, config: Config, paths: ResultPaths) -> tup
         started = _started(paths, name)
     except SlipwayError as error:
         return None, [Problem(f"runs.{name}", None, str(error))]
-    parallel, problems = _layout(name, run, model, started)
-    if parallel is None:
-        return None, problems
     files = verl.RunFiles(
         model=model_folder(run.model, config.models[run.model], paths),
         megatron=paths.megatron_model(run.model) / "checkpoint",
@@ -194,13 +201,15 @@ def _resolve_run(name: str, run: Run, config: Config, paths: ResultPaths) -> tup
         heldout=paths.data(run.data) / "heldout.parquet",
         checkpoints=paths.checkpoints(name),
     )
-    resolved, faults = verl.resolve(
-        name, run, config.data[run.data], parallel, files, _device_settings(run), paths.composed
-    )
-    problems += faults
-    if resolved is None:
+    data = config.data[run.data]
+
+    def settle(parallel: Parallel) -> tuple[verl.VerlConfig | None, list[Problem]]:
+        return verl.resolve(name, run, data, parallel, files, _device_settings(run), paths.composed)
+
+    parallel, resolved, problems = _with_layout(name, run, data, model, started, settle)
+    if parallel is None or resolved is None:
         return None, problems
-    subject = subject_to_judge(name, run, config.data[run.data], resolved, model)
+    subject = subject_to_judge(name, run, data, resolved, model)
     findings = check_rules(subject)
     problems += [finding.as_problem() for finding in errors(findings)]
     if started is not None and not problems:
@@ -209,26 +218,35 @@ def _resolve_run(name: str, run: Run, config: Config, paths: ResultPaths) -> tup
     return ResolvedRun(name, run, parallel, resolved, tuple(findings)), problems
 
 
-def _layout(
-    name: str, run: Run, model: Architecture | None, started: Mapping[str, Any] | None
-) -> tuple[Parallel | None, list[Problem]]:
+def _with_layout(
+    name: str,
+    run: Run,
+    data: Data,
+    model: Architecture | None,
+    started: Mapping[str, Any] | None,
+    settle: Callable[[Parallel], tuple[verl.VerlConfig | None, list[Problem]]],
+) -> tuple[Parallel | None, verl.VerlConfig | None, list[Problem]]:
+    """Decide the layout, and return it with the verl config that `settle` makes of it."""
     if isinstance(run.parallel, Parallel):
-        return run.parallel, []
+        return run.parallel, *settle(run.parallel)
     if started is not None:
         # frozen: another choice, made by a later version or for another machine, would not fit the checkpoint
-        return _layout_of_identity(started), []
-    chosen = choose_layout(run, model)
-    if chosen is None:
-        return None, [
-            Problem(
-                f"runs.{name}.parallel",
-                "auto",
-                f"no layout of tensor and pipeline parallelism holds the training state on {run.nodes} node(s) x "
-                f"{run.gpus_per_node} GPUs of {run.gpu_memory_gib:g} GiB.",
-                "Use more or larger GPUs, or give an explicit layout.",
-            )
-        ]
-    return chosen, []
+        frozen = _layout_of_identity(started)
+        return frozen, *settle(frozen)
+    try:
+        if run.device == "cpu":
+            chosen = layout_on_cpu(run.nodes, run.gpus_per_node, model)
+        else:
+            # the forecast looks at lengths, batches and switches, which no layout changes
+            resolved, problems = settle(Parallel())
+            if resolved is None:
+                return None, None, problems
+            chosen = fastest_layout(subject_to_judge(name, run, data, resolved, model))
+    except SlipwayError as error:
+        where = f"{run.nodes} node(s) x {run.gpus_per_node} GPUs of {run.gpu_memory_gib:g} GiB"
+        remedy = "Use more or larger GPUs, smaller micro batches, offload under `verl:`, or give an explicit layout."
+        return None, None, [Problem(f"runs.{name}.parallel", "auto", f"on {where}, {error}.", remedy)]
+    return chosen, *settle(chosen)
 
 
 def _layout_of_identity(identity: Mapping[str, Any]) -> Parallel:

@@ -1,47 +1,65 @@
-"""`parallel: auto`: the layout with the least model parallelism whose training state fits the GPUs."""
+"""`parallel: auto`: the fastest layout that the forecast lets fit; on the CPU the one with the least parallelism."""
 
-from slipway.config.schema import Parallel, Run
+from collections.abc import Sequence
+
+from slipway.config.schema import Parallel
+from slipway.errors import SlipwayError
 from slipway.models.architecture import Architecture
 from slipway.models.layout import Layout
 from slipway.preflight.findings import divisors
+from slipway.preflight.planning.hardware import gpu_with_memory
+from slipway.preflight.planning.search import Machine, Rejected, plan_layouts_as_given
+from slipway.preflight.planning.workload import workload_of
 from slipway.preflight.rules.divisibility import faults
-
-# Bytes a parameter in training: bf16 weight 2, fp32 gradient 4; fp32 master weight and Adam's two moments 12, which
-# the distributed optimizer spreads over data-parallel ranks; bf16 reference model 2.
-RESIDENT_BYTES = 2 + 4 + 2
-SHARDED_BYTES = 12
-# The rest is for activations, the logits of a micro batch and the rollout engine.
-STATE_SHARE_OF_MEMORY = 0.5
+from slipway.preflight.subject import Subject
 
 
-def choose_layout(run: Run, model: Architecture | None) -> Parallel | None:
-    """Return the layout with the least model parallelism whose training state fits; None when there is none.
+def layout_on_cpu(nodes: int, processes: int, model: Architecture | None) -> Parallel:
+    """Return the layout with the least model parallelism; tensor parallelism, which stays in a node, comes first.
 
-    Tensor parallelism stays within a node and comes first, pipeline parallelism follows: the cheaper one first in
-    communication. `device: cpu` takes the first layout that is allowed, memory being the host's.
+    Raises `SlipwayError` when there is none.
     """
     if model is None:
         return Parallel()
-    world = run.nodes * run.gpus_per_node
-    candidates = [
+    world = nodes * processes
+    layouts = (
         layout
-        for tensor in divisors(run.gpus_per_node)
+        for tensor in divisors(processes)
         for pipeline in divisors(world // tensor)
         if not any(faults(layout := Layout(world, tensor, pipeline, sequence=tensor > 1), model))
-    ]
-    candidates.sort(key=lambda layout: (layout.model_ranks, layout.pipeline))
-    for layout in candidates:
-        if run.device == "cpu" or _state_fits(run, layout, model):
-            return Parallel(tensor=layout.tensor, pipeline=layout.pipeline)
-    return None
+    )
+    least = min(layouts, key=lambda layout: (layout.model_ranks, layout.pipeline), default=None)
+    if least is None:
+        raise SlipwayError(f"Megatron-core takes no layout of this model on {world} ranks")
+    return Parallel(tensor=least.tensor, pipeline=least.pipeline)
 
 
-def state_gib(layout: Layout, model: Architecture) -> float:
-    """Return GiB a rank of weights, gradients, optimizer state and reference model."""
-    parameters = model.parameter_count / (layout.tensor * layout.pipeline)
-    sharded = SHARDED_BYTES / max(1, layout.data * layout.context)
-    return float(parameters * (RESIDENT_BYTES + sharded) / 2**30)
+def fastest_layout(subject: Subject) -> Parallel:
+    """Return the fastest layout by forecast of what `subject` asks for; its own layout is not looked at.
+
+    Raises `SlipwayError` with what comes nearest when nothing fits.
+    """
+    work = workload_of(subject)
+    nodes, gpus = subject.count("trainer.nnodes"), subject.count("trainer.n_gpus_per_node")
+    if subject.model is None or work is None or nodes is None or gpus is None or subject.gpu_memory is None:
+        return Parallel()  # its dimensions are not known yet, or the rules will say what is wrong
+    machine = Machine(nodes, gpus, gpu_with_memory(subject.gpu_memory / 2**30))
+    ranking = plan_layouts_as_given(subject.model, machine, work)
+    if not ranking.fitting:
+        raise SlipwayError(f"no layout fits: {_nearest(ranking.rejected)}")
+    best = ranking.fitting[0]
+    layout = best.layout
+    return Parallel(
+        tensor=layout.tensor,
+        pipeline=layout.pipeline,
+        virtual_pipeline=layout.virtual_pipeline,
+        context=layout.context,
+        expert=layout.expert,
+        expert_tensor=layout.expert_tensor,
+        rollout_tensor=best.work.rollout_tensor,
+    )
 
 
-def _state_fits(run: Run, layout: Layout, model: Architecture) -> bool:
-    return state_gib(layout, model) <= STATE_SHARE_OF_MEMORY * run.gpu_memory_gib
+def _nearest(rejected: Sequence[Rejected]) -> str:
+    """Return why the last few families were dropped: those with the most model parallelism."""
+    return "; ".join(f"TP {one.tensor} PP {one.pipeline}: {one.why.rstrip('.')}" for one in rejected[-3:])

@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from slipway.config.verl import flatten, merge
@@ -14,7 +15,9 @@ from slipway.config.verl_defaults import verl_defaults
 from slipway.config.verl_keys import meant, renamed
 from slipway.errors import SlipwayError
 from slipway.models.architecture import Architecture
+from slipway.models.known import find_dimensions, known_models
 from slipway.preflight.findings import Finding, Severity
+from slipway.preflight.planning.hardware import Gpu
 from slipway.preflight.rules import check
 from slipway.preflight.subject import Subject
 
@@ -24,6 +27,7 @@ _VARIABLE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)(?::?-([^}]*))?\}?")
 # Options of Hydra's own, with the number of words that follow each.
 _HYDRA = {"--config-path": 1, "--config-name": 1, "--config-dir": 1, "--cfg": 1, "--resolve": 0, "-cn": 1, "-cp": 1}
 _MEGATRON = "model_engine=megatron"
+_MODEL = "actor_rollout_ref.model.path"
 
 
 @dataclass
@@ -34,8 +38,12 @@ class _Command:
     findings: list[Finding] = field(default_factory=list)
 
 
-def judge(text: str, model: Architecture | None = None) -> list[Finding]:
-    """Return the findings about a launch of verl's `main_ppo`; raises `SlipwayError` when the text holds none."""
+def judge(text: str, model: Architecture | None = None, gpu: Gpu | None = None) -> list[Finding]:
+    """Return the findings about a launch of verl's `main_ppo`; raises `SlipwayError` when the text holds none.
+
+    Without `model`, the dimensions are those of the launch's own model path where they are known; without `gpu`,
+    nothing is said of memory.
+    """
     command = _read(text)
     settings: dict[str, Any] = {}
     findings = list(command.findings)
@@ -53,8 +61,22 @@ def judge(text: str, model: Architecture | None = None) -> list[Finding]:
     for word in command.overrides:
         if word != _MEGATRON:
             findings += _lay(word, settings)
-    resolved = flatten(merge({"actor_rollout_ref.model.path": "?"} | settings))
-    return findings + check(Subject(resolved, model))
+    resolved = flatten(merge({_MODEL: "?"} | settings))
+    if model is None and (found := _known_model(str(resolved[_MODEL]))) is not None:
+        name, model = found
+        findings.append(
+            Finding("S13", Severity.NOTE, _MODEL, resolved[_MODEL], f"its dimensions are taken from {name}.")
+        )
+    return findings + check(Subject(resolved, model, gpu_memory=gpu.memory if gpu else None))
+
+
+def _known_model(path: str) -> tuple[str, Architecture] | None:
+    """Return the dimensions of a model path: its own config.json, or those that ship under its name."""
+    if (Path(path).expanduser() / "config.json").is_file():
+        return path, find_dimensions(path)
+    last = path.rstrip("/").rpartition("/")[2]
+    names = [name for name in known_models() if path == name or last == name.rpartition("/")[2]]
+    return (names[0], find_dimensions(names[0])) if names else None
 
 
 def _read(text: str) -> _Command:

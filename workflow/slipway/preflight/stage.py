@@ -9,21 +9,24 @@ from typing import Any
 from slipway.config.schema import Run
 from slipway.config.verl import ROLLOUT
 from slipway.errors import SlipwayError
-from slipway.manifest import Manifest, open_product, read_manifest, write_text
+from slipway.manifest import open_product, read_manifest, write_text
 from slipway.models.architecture import Architecture
 from slipway.models.layout import Layout
 from slipway.models.tokenizer import load_tokenizer
 from slipway.preflight import inputs
-from slipway.preflight.auto_layout import state_gib
 from slipway.preflight.composition import check_with_verl
+from slipway.preflight.disk import check_disk
 from slipway.preflight.findings import Finding, Severity, as_markdown, errors, write_findings
+from slipway.preflight.planning.calibration import GIB, MEMORY_BAND
+from slipway.preflight.planning.memory import checkpoint_bytes_of
 from slipway.preflight.reward_canary import Reward, check_reward
 from slipway.preflight.rules import check as check_rules
 from slipway.preflight.rules.batches import arithmetic
+from slipway.preflight.rules.memory import forecast_of
 from slipway.preflight.subject import Subject
 from slipway.preflight.versions import check_kernels, check_pairs, installed
 
-VERSION = 2
+VERSION = 3
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +74,7 @@ def preflight(candidate: Candidate, manifest_path: Path, folder: Path) -> None:
     with open_product("preflight", manifest_path, folder, product_inputs) as product:
         if product.restore():
             return
-        findings, lengths = _check(candidate, converted)
+        findings, lengths = _check(candidate, folder)
         tables = _tables(candidate, lengths)
         write_findings(folder, candidate.name, findings, tables)
         for finding in findings:
@@ -98,12 +101,13 @@ def preflight(candidate: Candidate, manifest_path: Path, folder: Path) -> None:
         write_text(manifest_path.with_suffix(".md"), as_markdown(candidate.name, findings, tables))
 
 
-def _check(candidate: Candidate, converted: Manifest) -> tuple[list[Finding], dict[str, inputs.Lengths]]:
+def _check(candidate: Candidate, folder: Path) -> tuple[list[Finding], dict[str, inputs.Lengths]]:
     run = candidate.run
     findings = check_rules(candidate.subject)
     findings += check_pairs(installed())
     if run.device == "cuda":
         findings += check_kernels(candidate.subject)
+    findings += check_disk(candidate.name, run, candidate.model, folder)
     findings += check_with_verl(candidate.name, candidate.resolved)
     findings += inputs.check_tokenizer(run.model, candidate.model_folder, candidate.model)
     if not errors(findings):
@@ -142,27 +146,62 @@ def _tables(candidate: Candidate, lengths: Mapping[str, inputs.Lengths]) -> str:
             "",
             *_table(("quantity", "value"), arithmetic(candidate.subject)),
             "",
-            "## Memory and lengths",
+            *_memory(candidate),
+            "## Lengths",
             "",
             *_table(
                 ("quantity", "value"),
                 [
-                    ("parameters", f"{candidate.model.parameter_count:,}"),
                     (
-                        "weights, gradients, optimizer and reference, GiB a rank",
-                        f"{state_gib(layout, candidate.model):.3f}",
-                    ),
-                    *(
-                        (
-                            f"{split} prompts: longest / mean / limit, tokens",
-                            f"{measured.longest} / {measured.mean:.1f} / {run.grpo.max_prompt_length}",
-                        )
-                        for split, measured in lengths.items()
-                    ),
+                        f"{split} prompts: longest / mean / limit, tokens",
+                        f"{measured.longest} / {measured.mean:.1f} / {run.grpo.max_prompt_length}",
+                    )
+                    for split, measured in lengths.items()
                 ],
             ),
         ]
     )
+
+
+def _memory(candidate: Candidate) -> list[str]:
+    """Return the forecast: one row a phase, then the host's memory and the disk."""
+    model, keep = candidate.model, candidate.run.keep_checkpoints
+    checkpoint = checkpoint_bytes_of(model)
+    rows = [
+        ("parameters", f"{model.parameter_count:,}"),
+        ("a checkpoint on disk, GiB", f"{checkpoint / GIB:.3f}"),
+        (
+            f"checkpoints on disk while one more than the kept {keep} is written, GiB",
+            f"{(keep + 1) * checkpoint / GIB:.3f}",
+        ),
+    ]
+    lines = ["## Memory", ""]
+    known = forecast_of(candidate.subject)
+    if known is not None:
+        _, needed = known
+        memory = candidate.subject.gpu_memory or 0
+        phases = [
+            (
+                phase.name,
+                f"{phase.total / GIB:.2f}",
+                ", ".join(f"{term} {size / GIB:.2f}" for term, size in phase.terms.items() if size),
+            )
+            for phase in needed.phases
+        ]
+        lines += [
+            f"Forecast for the GPU that needs most, of {memory / GIB:.0f} GiB; it errs by {MEMORY_BAND:.0%} at most.",
+            "",
+            *_table(("phase", "GiB", "made of"), phases),
+            "",
+        ]
+        rows += [
+            (f"host memory of a node: {term}, GiB", f"{size / GIB:.1f}") for term, size in needed.host.items() if size
+        ]
+        rows += [
+            ("/dev/shm of a node, if weights travel through it, GiB", f"{needed.shared / GIB:.1f}"),
+            ("tokens in the cache of one rollout replica", f"{max(0, round(needed.cache_tokens)):,}"),
+        ]
+    return [*lines, *_table(("quantity", "value"), rows), ""]
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:

@@ -41,7 +41,8 @@ class Subject:
 
     `settings` are dotted verl keys with plain values; `model` is None where its dimensions are not known;
     `train_prompts` is the number of training prompts, where known; `measures_data` says that prompt lengths are
-    measured elsewhere; `engines` are the rollout engines there are. `name_of` returns how the user calls a verl key.
+    measured elsewhere; `engines` are the rollout engines there are; `gpu_memory` is that of one GPU in bytes,
+    where known. `name_of` returns how the user calls a verl key.
     """
 
     settings: Mapping[str, Any]
@@ -49,6 +50,7 @@ class Subject:
     train_prompts: int | None = None
     measures_data: bool = False
     engines: tuple[str, ...] = ROLLOUT_ENGINES
+    gpu_memory: float | None = None
     name_of: Callable[[str], str] = str
 
     def get(self, key: str) -> Any:
@@ -142,6 +144,7 @@ def subject_of_run(
     model: Architecture | None,
     train_prompts: int,
     further_engines: tuple[str, ...] = (),
+    gpu_memory: float | None = None,
 ) -> Subject:
     """Return the subject of a run of Slipway's config; keys get the names that the user knows them by."""
 
@@ -155,5 +158,6 @@ def subject_of_run(
         train_prompts=train_prompts,
         measures_data=True,  # preflight measures every prompt of the prepared data
         engines=ROLLOUT_ENGINES + further_engines,
+        gpu_memory=gpu_memory,
         name_of=name_of,
     )

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from slipway.config.verl import ACTOR
-from slipway.preflight.findings import Finding
-from slipway.preflight.rules import algorithm, batches, layout, lengths, megatron, rollout, trainer, types
+from slipway.preflight.findings import Finding, errors
+from slipway.preflight.rules import algorithm, batches, layout, lengths, megatron, memory, rollout, trainer, types
 from slipway.preflight.subject import Subject
 
 
@@ -14,6 +14,8 @@ def check(subject: Subject) -> list[Finding]:
     if subject.on_megatron:
         for rules in (layout, batches, rollout, lengths, megatron):
             found += rules.check(subject)
+        if not errors(found):  # of sizes that are wrong there is no forecast
+            found += memory.check(subject)
     else:
         found.append(
             subject.note(

@@ -81,16 +81,26 @@ def _tensor(layout: Layout, model: Architecture) -> Iterator[Fault]:
             f"Use {nearest(tensor, fitting)}.",
         )
 
-    # megatron/core/tensor_parallel/layers.py:1166; experts are split by ETP, not TP
-    split = layout.tensor_in_experts if model.experts else tensor
-    if model.intermediate_size % split:
-        own = bool(model.experts) and layout.expert_tensor is not None
-        yield Fault(
-            "R52",
-            "expert_tensor" if own else "tensor",
-            f"the feed-forward width of {model.intermediate_size} does not divide by it.",
-            f"Use {nearest(split, divisors(model.intermediate_size))}.",
-        )
+    # megatron/core/tensor_parallel/layers.py:1166
+    for what, width in _widths(model):
+        if width % tensor:
+            yield _indivisible("tensor", tensor, what, width)
+    split = layout.tensor_in_experts  # experts are split by ETP, not TP
+    if model.experts and model.expert_intermediate_size % split:
+        field = "tensor" if layout.expert_tensor is None else "expert_tensor"
+        yield _indivisible(field, split, "feed-forward width of an expert", model.expert_intermediate_size)
+
+
+def _widths(model: Architecture) -> Iterator[tuple[str, int]]:
+    """Yield the feed-forward widths that tensor parallelism splits."""
+    if model.dense_layers or not model.experts:
+        yield "feed-forward width", model.intermediate_size
+    if model.shared_intermediate_size:
+        yield "feed-forward width of the shared experts", model.shared_intermediate_size
+
+
+def _indivisible(field: str, size: int, what: str, width: int) -> Fault:
+    return Fault("R52", field, f"the {what}, {width}, does not divide by it.", f"Use {nearest(size, divisors(width))}.")
 
 
 def _groups_fit(model: Architecture, tensor: int) -> bool:

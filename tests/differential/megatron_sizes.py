@@ -1,4 +1,4 @@
-"""Builds Megatron-core's own models, one rank at a time, and counts their parameters; test_sizes.py runs it.
+"""Builds Megatron-core's own models, one rank at a time, and counts their parameters; test_sizes.py beside it runs it.
 
 Nothing here comes from `slipway`: this is the independent side of the comparison. mbridge describes the model as
 verl has it do; `torch.distributed`'s fake backend stands for the other ranks, and the meta device for memory.
@@ -14,11 +14,13 @@ import sys
 import torch
 import torch.distributed as dist
 from mbridge import AutoBridge
+from mbridge.models.deepseek_v3 import DeepseekV3Bridge
 from megatron.core import parallel_state
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.transformer import multi_latent_attention
 from megatron.core.transformer.identity_op import IdentityOp
+from megatron.core.transformer.transformer_config import MLATransformerConfig
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoConfig
 
@@ -65,6 +67,7 @@ def rank_parameters(case: dict, rank: int) -> dict[str, int]:
             moe_grouped_gemm=False,
             moe_shared_expert_overlap=False,
             persist_layer_norm=False,
+            attention_backend="local",
             **case["extra"],
         )
         counts: dict[str, int] = {}
@@ -97,9 +100,18 @@ def rank_parameters(case: dict, rank: int) -> dict[str, int]:
         dist.destroy_process_group()
 
 
+def mla_config(**arguments: object) -> MLATransformerConfig:
+    """Build it without an argument that mbridge 0.15.1 gives and megatron-core 0.16.1 no longer has."""
+    arguments.pop("max_position_embeddings", None)
+    return MLATransformerConfig(**arguments)
+
+
 def main() -> None:
     torch.cuda.current_device = lambda: torch.device("meta")
+    torch.cuda.Stream = object  # the token dispatcher makes one
+    torch.Tensor.cuda = lambda tensor: tensor  # a tied embedding's copies meet in an all-reduce
     multi_latent_attention.TELinear = Replicated
+    DeepseekV3Bridge.TransformerConfigClass = staticmethod(mla_config)
     results = []
     for case in json.load(sys.stdin):
         stages = case["layout"]["pipeline_model_parallel_size"]

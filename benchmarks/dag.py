@@ -1,8 +1,12 @@
-"""How long `snakemake -n` takes for 1,000 runs, as a ratio to a minimal hand-written Snakefile with the same jobs.
+"""How long `snakemake -n` takes for 1,000 runs, as a ratio to hand-written Snakefiles with the same jobs.
 
-Both sides parse, build the DAG and print the plan, alternating, several times; the ratio is that of the medians. The
-minimal one has the same rules with inputs, outputs and shell commands, and nothing else: no config to check, no verl
-config to resolve, no params, resources, logs or messages.
+Three sides parse, build the DAG and print the plan, in turn, several times; ratios are those of the medians.
+
+* `equivalent`: what a careful user would write for the same jobs, with the same config file and profile: rules with
+  inputs, outputs, logs, benchmarks, resources, params and messages taken from the config. It checks nothing and writes
+  no verl config. The ratio to it is what Slipway's own checks and files cost.
+* `bare`: rules with inputs, outputs and shell commands, and nothing else. The ratio to it also counts what Snakemake
+  itself spends on logs, resources, params, messages and a config of a thousand runs.
 """
 
 import argparse
@@ -19,7 +23,7 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-MINIMAL = """
+BARE = """
 RUNS = [f"run{{number:04}}" for number in range({runs})]
 
 rule all:
@@ -77,29 +81,146 @@ rule compare:
     shell: "touch {{output}}"
 """
 
+EQUIVALENT = """
+import json
+configfile: "config.yaml"
+RUNS = config["runs"] = {name: run for name, run in config["runs"].items() if run}
+localrules: train
+wildcard_constraints: run=r"[A-Za-z0-9_-]+", which="base|final"
+
+def settings(wildcards):
+    run = RUNS[wildcards.run]
+    chosen = {name: config["evaluation"][name] for name in run["evaluation"]}
+    return json.dumps([chosen, run["device"], run["grpo"]["max_response_length"]], sort_keys=True)
+
+def evaluated(wildcards):
+    run = RUNS[wildcards.run]
+    return f"results/{wildcards.run}/model/manifest.json" if wildcards.which == "final" else (
+        "results/models/" + run["model"] + "/hf/manifest.json")
+
+def data_of(wildcards):
+    return "results/data/" + RUNS[wildcards.run]["data"] + "/manifest.json"
+
+def model_of(wildcards):
+    return "results/models/" + RUNS[wildcards.run]["model"] + "/megatron/manifest.json"
+
+rule all:
+    input: expand("results/{run}/{file}", run=RUNS, file=["report.html", "metrics.json"]), "results/compare.html"
+
+rule prepare_data:
+    output: "results/data/{data}/manifest.json"
+    log: "results/data/{data}/prepare.log"
+    params: settings=lambda wildcards: json.dumps(config["data"][wildcards.data], sort_keys=True)
+    resources: mem_mb=4000, runtime=60
+    message: "prepare_data {wildcards.data}"
+    shell: "touch {output}"
+
+rule make_demo_model:
+    input: "results/data/sums/manifest.json"
+    output: "results/models/{model}/hf/manifest.json"
+    log: "results/models/{model}/hf.log"
+    params: settings=lambda wildcards: json.dumps(config["models"][wildcards.model], sort_keys=True)
+    resources: mem_mb=4000, runtime=60
+    message: "make_demo_model {wildcards.model}"
+    shell: "touch {output}"
+
+rule convert_megatron:
+    input: "results/models/{model}/hf/manifest.json"
+    output: "results/models/{model}/megatron/manifest.json"
+    log: "results/models/{model}/megatron.log"
+    resources: mem_mb=4000, runtime=60
+    message: "convert_megatron {wildcards.model}"
+    shell: "touch {output}"
+
+rule preflight:
+    input: data=data_of, model=model_of
+    output: "results/{run}/preflight.json"
+    log: "results/{run}/logs/preflight.log"
+    benchmark: "results/{run}/benchmarks/preflight.tsv"
+    resources: mem_mb=4000, runtime=30
+    message: "preflight {wildcards.run}"
+    shell: "touch {output}"
+
+rule train:
+    input: "results/{run}/preflight.json", data=data_of, model=model_of
+    output: "results/{run}/train/manifest.json"
+    log: "results/{run}/logs/train.log"
+    benchmark: "results/{run}/benchmarks/train.tsv"
+    params: settings=lambda wildcards: json.dumps(RUNS[wildcards.run], sort_keys=True)
+    resources:
+        mem_mb=10000,
+        runtime=lambda wildcards: RUNS[wildcards.run].get("runtime_minutes", 1440),
+        training=1,
+        nodes=lambda wildcards: RUNS[wildcards.run]["nodes"],
+        gpus_per_node=lambda wildcards: RUNS[wildcards.run]["gpus_per_node"],
+    message: "train {wildcards.run} on {resources.nodes} x {resources.gpus_per_node} GPUs"
+    shell: "touch {output}"
+
+rule export_hf:
+    input: "results/{run}/train/manifest.json"
+    output: "results/{run}/model/manifest.json"
+    log: "results/{run}/logs/export_hf.log"
+    benchmark: "results/{run}/benchmarks/export_hf.tsv"
+    resources: mem_mb=4000, runtime=60
+    message: "export_hf {wildcards.run}"
+    shell: "touch {output}"
+
+rule evaluate:
+    input: model=evaluated, data=data_of
+    output: "results/{run}/eval/{which}.json"
+    log: "results/{run}/logs/evaluate-{which}.log"
+    benchmark: "results/{run}/benchmarks/evaluate-{which}.tsv"
+    params: settings=settings
+    threads: 2
+    resources: mem_mb=4000, runtime=240
+    message: "evaluate {wildcards.run} ({wildcards.which})"
+    shell: "touch {output}"
+
+rule report:
+    input:
+        "results/{run}/train/manifest.json", "results/{run}/eval/base.json", "results/{run}/eval/final.json",
+        "results/{run}/model/manifest.json", data=data_of, model=model_of
+    output: "results/{run}/report.html", "results/{run}/metrics.json"
+    log: "results/{run}/logs/report.log"
+    benchmark: "results/{run}/benchmarks/report.tsv"
+    resources: mem_mb=2000, runtime=30
+    message: "report {wildcards.run}"
+    shell: "touch {output}"
+
+rule compare:
+    input: expand("results/{run}/metrics.json", run=RUNS)
+    output: "results/compare.html"
+    log: "results/compare.log"
+    resources: mem_mb=2000, runtime=30
+    message: "compare"
+    shell: "touch {output}"
+"""
+
 
 def main() -> None:
-    """Measure both sides and print the figures as one line of JSON."""
+    """Measure all sides and print the figures as one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--repeat", type=int, default=3)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        ours, minimal = Path(temporary, "slipway"), Path(temporary, "minimal")
-        command = prepare_slipway(ours, arguments.runs)
-        prepare_minimal(minimal, arguments.runs)
-        first = dry_run(command, ours)  # writes every run's verl.yaml; later ones find them there
-        times: dict[str, list[float]] = {"slipway": [], "minimal": []}
+        folders = {side: Path(temporary, side) for side in ("slipway", "equivalent", "bare")}
+        profile = prepare_slipway(folders["slipway"], arguments.runs)
+        prepare_equivalent(folders["equivalent"], folders["slipway"])
+        prepare_bare(folders["bare"], arguments.runs)
+        commands = {"slipway": profile, "equivalent": profile, "bare": ["snakemake", "-n"]}
+        first = dry_run(profile, folders["slipway"])  # writes every run's verl.yaml; later ones find them there
+        times: dict[str, list[float]] = {side: [] for side in folders}
         for _ in range(arguments.repeat):
-            times["slipway"].append(dry_run(command, ours))
-            times["minimal"].append(dry_run(["snakemake", "-n"], minimal))
-    medians = {name: statistics.median(values) for name, values in times.items()}
+            for side, folder in folders.items():
+                times[side].append(dry_run(commands[side], folder))
+    medians = {side: statistics.median(values) for side, values in times.items()}
     figures = {
         "runs": arguments.runs,
-        "slipway_s": round(medians["slipway"], 2),
-        "minimal_s": round(medians["minimal"], 2),
         "first_s": round(first, 2),
-        f"ratio_{arguments.runs}_runs": round(medians["slipway"] / medians["minimal"], 3),
+        **{f"{side}_s": round(median, 2) for side, median in medians.items()},
+        f"ratio_{arguments.runs}_runs": round(medians["slipway"] / medians["equivalent"], 3),
+        f"ratio_to_bare_{arguments.runs}_runs": round(medians["slipway"] / medians["bare"], 3),
     }
     print(json.dumps(figures))
 
@@ -117,10 +238,19 @@ def prepare_slipway(folder: Path, runs: int) -> list[str]:
     return ["snakemake", "--profile", "profiles/local", "--configfile", "sweep.yaml", "-n"]
 
 
-def prepare_minimal(folder: Path, runs: int) -> None:
-    """Write the minimal Snakefile to `folder`."""
+def prepare_equivalent(folder: Path, slipway: Path) -> None:
+    """Write the hand-written Snakefile to `folder`, with Slipway's own config and profile."""
     folder.mkdir()
-    (folder / "Snakefile").write_text(MINIMAL.format(runs=runs))
+    (folder / "Snakefile").write_text(EQUIVALENT)
+    for name in ("config.yaml", "sweep.yaml"):
+        shutil.copy(slipway / name, folder)
+    shutil.copytree(slipway / "profiles", folder / "profiles")
+
+
+def prepare_bare(folder: Path, runs: int) -> None:
+    """Write the bare Snakefile to `folder`."""
+    folder.mkdir()
+    (folder / "Snakefile").write_text(BARE.format(runs=runs))
 
 
 def dry_run(command: list[str], folder: Path) -> float:

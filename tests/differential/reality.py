@@ -39,12 +39,20 @@ from verl.workers.engine.megatron.transformer_impl import MegatronEngine  # noqa
 from verl.workers.engine_workers import TrainingWorker  # noqa: E402
 
 import slipway.cpu.megatron  # noqa: E402
-from differential.draw import ACTOR, MEGATRON, REF, ROLLOUT, Case  # noqa: E402
+from differential.draw import ACTOR, LENGTH, MEGATRON, REF, ROLLOUT, Case  # noqa: E402
 
 # Megatron warns at every weight that its generators of CPU and GPU are one, which they are here.
 logging.getLogger("megatron.core.tensor_parallel.random").setLevel(logging.ERROR)
 
 _new_group = dist.new_group
+
+
+def _all_gather_own(gathered: list[Any], own: Any, group: Any = None) -> None:
+    """Every rank has the same responses; the fake backend moves nothing."""
+    gathered[:] = [own] * len(gathered)
+
+
+dist.all_gather_object = _all_gather_own
 
 
 class _Attention(torch.nn.Module):
@@ -92,7 +100,7 @@ def ask(case: Case) -> Answer:
 
 
 def _config(case: Case) -> DictConfig:
-    config = _base_config()
+    config = _base_config().copy()
     log_prob = case.keys[f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu"]
     for key, value in (case.keys | {f"{REF}.log_prob_micro_batch_size_per_gpu": log_prob}).items():
         OmegaConf.update(config, key, value, merge=False)
@@ -103,7 +111,7 @@ _base: list[DictConfig] = []
 
 
 def _base_config() -> DictConfig:
-    """Return verl's own config; one object for all cases, since each case sets the same keys."""
+    """Return verl's own config with what no case changes."""
     if not _base:
         config = _compose().copy()
         OmegaConf.set_struct(config, False)
@@ -199,17 +207,21 @@ def _run_batches(config: DictConfig, engine: MegatronEngine) -> None:
     multiple = PPOTrainer._get_required_batch_multiple(trainer, ranks)
     responses = config.data.train_batch_size * rollout.n
     rows = -(-responses // multiple) * multiple // ranks  # upsample_batch_to_divisible_size
-    _split(engine, _rows(rows, rollout.log_prob_micro_batch_size_per_gpu))
-    batch = _rows(rows, actor.ppo_micro_batch_size_per_gpu)
+    tokens = actor.ppo_max_token_len_per_gpu, rollout.log_prob_max_token_len_per_gpu
+    _split(engine, _rows(rows, rollout.log_prob_micro_batch_size_per_gpu, actor.use_dynamic_bsz, tokens[1]))
+    batch = _rows(rows, actor.ppo_micro_batch_size_per_gpu, actor.use_dynamic_bsz, tokens[0])
     tu.assign_non_tensor(batch, mini_batch_size=actor.ppo_mini_batch_size * rollout.n)
     TrainingWorker.train_mini_batch(_Worker(engine), batch)
 
 
-def _rows(count: int, micro: int) -> Any:
-    return tu.get_tensordict(
-        tensor_dict={"loss_mask": torch.zeros(count, 1)},
-        non_tensor_dict={"use_dynamic_bsz": False, "micro_batch_size_per_gpu": micro},
-    )
+def _rows(count: int, micro: int, dynamic: bool, tokens: int) -> Any:
+    """Return responses of the greatest length, with what the engine reads to make micro batches."""
+    columns = {"loss_mask": torch.zeros(count, 1)}
+    if dynamic:
+        sequences = [torch.zeros(LENGTH, dtype=torch.long) for _ in range(count)]
+        columns["input_ids"] = torch.nested.as_nested_tensor(sequences, layout=torch.jagged)
+    settings = {"use_dynamic_bsz": dynamic, "micro_batch_size_per_gpu": micro, "max_token_len_per_gpu": tokens}
+    return tu.get_tensordict(tensor_dict=columns, non_tensor_dict=settings)
 
 
 class _SplitUp(Exception):
@@ -237,6 +249,7 @@ class _Worker:
         self.engine = SimpleNamespace(
             get_data_parallel_size=engine.get_data_parallel_size,
             get_data_parallel_rank=engine.get_data_parallel_rank,
+            get_data_parallel_group=engine.get_data_parallel_group,
             train_mode=lambda **_options: contextlib.nullcontext(),
             is_mp_src_rank_with_outputs=lambda: False,
         )

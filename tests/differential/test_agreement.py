@@ -4,13 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from differential.draw import ACTOR, MEGATRON, Case, draw
+from differential.draw import ACTOR, FIRST, LAST, LENGTH, MEGATRON, REF, ROLLOUT, Case, draw
 from differential.reality import ask
 from differential.verdict import judge
 from slipway.models.architecture import Architecture
 
 pytestmark = pytest.mark.verl
 CASES = 200
+TOKENS = {
+    f"{ACTOR}.use_dynamic_bsz": True,
+    f"{ROLLOUT}.log_prob_use_dynamic_bsz": True,
+    f"{REF}.log_prob_use_dynamic_bsz": True,
+    f"{ACTOR}.ppo_max_token_len_per_gpu": LENGTH,
+    f"{ROLLOUT}.log_prob_max_token_len_per_gpu": 3 * LENGTH,
+    f"{REF}.log_prob_max_token_len_per_gpu": 3 * LENGTH,
+}
 FIRST_SEED = 1000
 
 
@@ -34,8 +42,10 @@ def _case(model: dict[str, object], keys: dict[str, int]) -> Case:
         "trainer.nnodes": 1,
         "trainer.n_gpus_per_node": 8,
         "data.train_batch_size": 8,
-        "actor_rollout_ref.rollout.n": 4,
-        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": 2,
+        f"{ROLLOUT}.prompt_length": LENGTH // 2,
+        f"{ROLLOUT}.response_length": LENGTH // 2,
+        f"{ROLLOUT}.n": 4,
+        f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu": 2,
         f"{ACTOR}.ppo_mini_batch_size": 8,
         f"{ACTOR}.ppo_micro_batch_size_per_gpu": 2,
         f"{MEGATRON}.tensor_model_parallel_size": 2,
@@ -76,11 +86,37 @@ def _case(model: dict[str, object], keys: dict[str, int]) -> Case:
             "R17",
             "must be divisible by num_batches_divided_by",
         ),
+        # verl/utils/seqlen_balancing.py:445: micro batches by tokens, filled up to rounds of three stages
+        (
+            {"layers": 6},
+            {
+                "trainer.n_gpus_per_node": 24,
+                "data.train_batch_size": 2,
+                f"{ACTOR}.ppo_mini_batch_size": 2,
+                f"{MEGATRON}.pipeline_model_parallel_size": 3,
+                f"{MEGATRON}.virtual_pipeline_model_parallel_size": 2,
+                **TOKENS,
+            },
+            "R17",
+            "a rank has only 2 forced groups",
+        ),
+        # megatron/core/transformer/transformer_layer.py:86: no stage is left between the two that are named
+        (
+            {},
+            {
+                f"{MEGATRON}.pipeline_model_parallel_size": 2,
+                f"{MEGATRON}.virtual_pipeline_model_parallel_size": 1,
+                FIRST: 2,
+                LAST: 2,
+            },
+            "R7",
+            "ZeroDivisionError",
+        ),
     ],
 )  # fmt: skip
 def test_what_random_cases_found(model, keys, rule, error):
     case = _case(model, keys)
-    assert [finding.rule for finding in judge(case)] == ([rule] if rule else [])
+    assert {finding.rule for finding in judge(case)} == ({rule} if rule else set())
     answer = ask(case)
     assert answer.accepts == (rule is None), answer
     assert error in answer.error

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from slipway.config.verl import ACTOR, REF, ROLLOUT
 from slipway.preflight.findings import Finding, divisors, nearest
-from slipway.preflight.subject import Subject
+from slipway.preflight.subject import MEGATRON, Subject
 
 BATCH = "data.train_batch_size"
 MINI = f"{ACTOR}.ppo_mini_batch_size"
@@ -54,7 +54,9 @@ def check(subject: Subject) -> Iterator[Finding]:
             "ranks.",
             f"Use {nearest(mini, fitting)}.",
         )
-    elif not subject.is_dynamic:
+    elif subject.is_dynamic:
+        yield from _by_tokens(subject, batch, mini, samples, ranks)
+    else:
         yield from _micro(subject, batch, mini, samples, ranks)
 
 
@@ -103,9 +105,7 @@ def _micro(subject: Subject, batch: int, mini: int, samples: int, ranks: int) ->
                 f"data-parallel ranks x micro batches of {micro}.",
                 "Use a multiple of the mini batch.",
             )
-    # what is left over is padded to whole mini batches on every rank
-    multiple = math.lcm(ranks, mini * samples)
-    total = -(-batch * samples // multiple) * multiple // ranks
+    total = _padded(batch, mini, samples, ranks)
     keys = [f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu"]
     if subject.has_reference:
         keys.append(f"{REF}.log_prob_micro_batch_size_per_gpu")
@@ -114,15 +114,53 @@ def _micro(subject: Subject, batch: int, mini: int, samples: int, ranks: int) ->
             yield from _split(subject, key, size, total, ranks)
 
 
+def _padded(batch: int, mini: int, samples: int, ranks: int) -> int:
+    """Return the responses of a step on a rank: what is left over is padded to whole mini batches on every rank."""
+    multiple = math.lcm(ranks, mini * samples)
+    return -(-batch * samples // multiple) * multiple // ranks
+
+
+def _by_tokens(subject: Subject, batch: int, mini: int, samples: int, ranks: int) -> Iterator[Finding]:
+    """In an interleaved pipeline the micro batches that hold so many tokens are filled up to rounds of the stages."""
+    stages, longest = _rounds(subject), subject.sequence_limit
+    context = subject.count(f"{MEGATRON}.context_parallel_size") or 1
+    if stages == 1 or longest is None:
+        return
+    passes = {
+        f"{ACTOR}.ppo_max_token_len_per_gpu": mini * samples // ranks,
+        f"{ROLLOUT}.log_prob_max_token_len_per_gpu": _padded(batch, mini, samples, ranks),
+    }
+    for key, responses in passes.items():
+        held = (subject.count(key) or 0) * context // longest
+        if not held:
+            continue  # R20's to say
+        micro_batches = -(-responses // held)
+        if -(-micro_batches // stages) * stages > responses:
+            # verl/utils/seqlen_balancing.py:445
+            yield subject.error(
+                "R17",
+                key,
+                f"an interleaved pipeline of {stages} stages takes micro batches by the {stages}; of the {responses} "
+                f"responses of a rank, {held} to a micro batch when they are long, there are too few to fill that up.",
+                f"Hold more tokens in a micro batch, let a rank have a multiple of {stages} responses, or do without "
+                "virtual pipeline.",
+            )
+
+
+def _rounds(subject: Subject) -> int:
+    """Return what the number of micro batches is to be a multiple of: the stages of an interleaved pipeline, or 1."""
+    # verl/workers/engine/megatron/transformer_impl.py:916: Megatron's group of micro batches is the pipeline size
+    layout = subject.layout
+    return layout.pipeline if layout is not None and (layout.virtual_pipeline or 1) > 1 else 1
+
+
 def _split(subject: Subject, key: str, micro: int, per_rank: int, ranks: int) -> Iterator[Finding]:
     """A rank's responses make whole micro batches, and in an interleaved pipeline a multiple of its stages."""
-    layout = subject.layout
-    stages = layout.pipeline if layout is not None and (layout.virtual_pipeline or 1) > 1 else 1
+    stages = _rounds(subject)
     if per_rank % micro == 0 and per_rank // micro % stages == 0:
         return
     why = f"does not divide the {per_rank} responses that each of {ranks} data-parallel rank(s) gets"
     if stages > 1:
-        # verl/workers/engine/megatron/transformer_impl.py:916: Megatron's group of micro batches is the pipeline size
         why += f" into a multiple of {stages} micro batches, which an interleaved pipeline of {stages} stages needs"
     fitting = [size for size in divisors(per_rank) if per_rank // size % stages == 0]
     remedy = f"Use {nearest(micro, fitting)}." if fitting else "Do without virtual pipeline, or use more responses."

@@ -152,6 +152,14 @@ def _named_stages(layout: Layout, model: Architecture) -> Iterator[Fault]:
             "evenly.",
             "Choose the first and last stage so that the other layers divide by the other stages.",
         )
+    elif not stages and layout.virtual_pipeline is not None:
+        # megatron/core/transformer/transformer_layer.py:86 divides the layers between the ends by their stages
+        yield Fault(
+            "R7",
+            "virtual_pipeline",
+            "with the layers of both ends named Megatron-core divides by the stages between, and there are none.",
+            "Use null.",
+        )
     else:
         yield from _chunks(layout, [*ends, *([between // stages] if stages else [])])
 

@@ -212,3 +212,24 @@ def test_a_cancelled_job_of_a_rule_fails_at_once(clone):
     clone.cluster.ask("scancel", job)
     assert running.wait(120) != 0
     assert "CANCELLED" in clone.said()
+
+
+def test_a_second_attempt_asks_for_more(clone):
+    """As after a job that ran out of memory: the first attempt fails here, whatever it would have needed."""
+    shutil.rmtree(clone.folder / "results/data", ignore_errors=True)
+    script = clone.folder / "scripts/prepare_data.py"
+    text = script.read_text()
+    first = """
+import pathlib, sys
+if not pathlib.Path("tried").exists():
+    pathlib.Path("tried").touch()
+    sys.exit(1)
+"""
+    script.write_text(first + text)
+    before = set(jobs_of(clone, "prepare_data"))
+    status, said = clone.run("--retries", "1", "--", "results/data/sums/manifest.json")
+    script.write_text(text)
+    assert status == 0, said
+    jobs = sorted(set(jobs_of(clone, "prepare_data")) - before, key=int)
+    asked = clone.cluster.ask("squeue", "--noheader", "--states=all", "--format=%i|%m|%l", "--jobs", ",".join(jobs))
+    assert sorted(asked.split()) == [f"{jobs[0]}|4000M|1:00:00", f"{jobs[1]}|8000M|2:00:00"]

@@ -63,6 +63,11 @@ wildcard_constraints:
     which="base|final",
 
 
+def growing(amount):
+    """Return a resource that grows with every attempt, for those who let Snakemake try again (--retries)."""
+    return lambda wildcards, attempt: amount * attempt
+
+
 def run_of(wildcards):
     """Return the settings of a run that rules are asked for; an error says which runs there are."""
     return named(CONFIG.runs, "runs", wildcards.run)

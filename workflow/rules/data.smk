@@ -11,8 +11,8 @@ rule prepare_data:
         "../../envs/cpu.yaml"
     threads: 1
     resources:
-        mem_mb=4000,
-        runtime=60,
+        mem_mb=growing(4000),
+        runtime=growing(60),
     params:
         settings=data_settings,
     message:

@@ -14,8 +14,8 @@ rule evaluate:
         "../../envs/cpu.yaml"
     threads: 2
     resources:
-        mem_mb=4000,
-        runtime=240,
+        mem_mb=growing(4000),
+        runtime=growing(240),
     params:
         settings=evaluation_settings,
     message:

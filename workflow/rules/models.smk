@@ -18,8 +18,8 @@ rule make_demo_model:
     # two threads: a third faster than one; more give so small a model nothing
     threads: 2
     resources:
-        mem_mb=4000,
-        runtime=60,
+        mem_mb=growing(4000),
+        runtime=growing(60),
     params:
         settings=model_settings,
     message:
@@ -43,8 +43,8 @@ rule convert_megatron:
         "../../envs/cpu.yaml"
     threads: 2
     resources:
-        mem_mb=8000,
-        runtime=240,
+        mem_mb=growing(8000),
+        runtime=growing(240),
     params:
         settings=model_settings,
     message:
@@ -67,8 +67,8 @@ rule export_hf:
         "../../envs/cpu.yaml"
     threads: 2
     resources:
-        mem_mb=8000,
-        runtime=240,
+        mem_mb=growing(8000),
+        runtime=growing(240),
     message:
         "export_hf {wildcards.run}: trained Megatron weights to Hugging Face"
     shell:

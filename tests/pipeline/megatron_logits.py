@@ -1,8 +1,8 @@
 """Loads converted checkpoints into real Megatron models on two ranks, and saves their logits; test_convert.py runs it.
 
 Nothing here comes from `slipway.convert` or `slipway.models`: this is the independent side of the comparison.
-Argument: a JSON file with {"folder": for results, "layouts": [[tp, pp], ...], "tokens": [[id, ...], ...],
-"models": {name: {"hf": folder, "checkpoint": folder}}}.
+Argument: a JSON file with {"folder": for results, "layouts": [[tp, pp, ep], ...], "tokens": [[id, ...], ...],
+"models": {name: {"hf": folder, "checkpoint": folder}}}. Layouts are [TP, PP, EP]; EP is 1 for dense models.
 """
 
 import json
@@ -18,15 +18,37 @@ from megatron.core import dist_checkpointing, parallel_state
 from megatron.core.dist_checkpointing.validation import StrictHandling
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.tensor_parallel import random
 from megatron.core.transformer import TransformerConfig
+from megatron.core.transformer.moe import moe_utils, token_dispatcher
 
 from slipway.cpu import torch_cuda
-from slipway.cpu.megatron import cpu_layer_spec
+from slipway.cpu.megatron import cpu_layer_spec, patch_dispatcher, patch_router
 
 RANKS = 2
 
 
-def build(hf: dict, tensor: int, pipeline: int) -> GPTModel:
+def experts_of(hf: dict) -> dict:
+    """Return the settings of a mixture of experts as transformers computes it, from its own modelling code."""
+    kind = hf["model_type"]
+    count = hf.get("num_local_experts") or hf.get("num_experts")
+    if not count:
+        return {}
+    return {
+        "num_moe_experts": count,
+        "moe_router_topk": hf["num_experts_per_tok"],
+        "moe_ffn_hidden_size": hf.get("moe_intermediate_size") or hf["intermediate_size"],
+        "moe_shared_expert_intermediate_size": hf.get("shared_expert_intermediate_size"),
+        "moe_shared_expert_gate": kind == "qwen2_moe",
+        # Qwen2-MoE weighs its experts by a softmax over all of them, the others over the chosen ones
+        "moe_router_pre_softmax": kind == "qwen2_moe",
+        "moe_router_load_balancing_type": "none",
+        "moe_token_dispatcher_type": "alltoall",
+        "moe_grouped_gemm": False,
+    }
+
+
+def build(hf: dict, tensor: int, pipeline: int, expert: int) -> GPTModel:
     config = TransformerConfig(
         num_layers=hf["num_hidden_layers"],
         hidden_size=hf["hidden_size"],
@@ -35,8 +57,8 @@ def build(hf: dict, tensor: int, pipeline: int) -> GPTModel:
         num_query_groups=hf["num_key_value_heads"],
         kv_channels=hf.get("head_dim") or hf["hidden_size"] // hf["num_attention_heads"],
         layernorm_epsilon=hf["rms_norm_eps"],
-        add_qkv_bias=hf["model_type"] == "qwen2",
-        qk_layernorm=hf["model_type"] == "qwen3",
+        add_qkv_bias=hf["model_type"] in ("qwen2", "qwen2_moe"),
+        qk_layernorm=hf["model_type"] in ("qwen3", "qwen3_moe"),
         normalization="RMSNorm",
         gated_linear_unit=True,
         activation_func=F.silu,
@@ -47,6 +69,10 @@ def build(hf: dict, tensor: int, pipeline: int) -> GPTModel:
         pipeline_dtype=torch.float32,
         tensor_model_parallel_size=tensor,
         pipeline_model_parallel_size=pipeline,
+        expert_model_parallel_size=expert,
+        expert_tensor_parallel_size=1,
+        sequence_parallel=tensor > 1 and bool(experts_of(hf)),
+        **experts_of(hf),
         use_cpu_initialization=True,
         masked_softmax_fusion=False,
         gradient_accumulation_fusion=False,
@@ -84,18 +110,27 @@ def run_rank(rank: int, job: dict) -> None:
     dist.init_process_group(
         "gloo", init_method=f"file://{job['folder']}/store", rank=rank, world_size=RANKS, timeout=timedelta(seconds=60)
     )
-    for tensor, pipeline in job["layouts"]:
-        parallel_state.initialize_model_parallel(tensor, pipeline, create_gloo_process_groups=False)
+    for tensor, pipeline, expert in job["layouts"]:
+        parallel_state.initialize_model_parallel(
+            tensor,
+            pipeline,
+            expert_model_parallel_size=expert,
+            expert_tensor_parallel_size=1,
+            create_gloo_process_groups=False,
+        )
+        random.model_parallel_cuda_manual_seed(0)  # sequence parallelism asks for it, though nothing is drawn
         for name, model in job["models"].items():
             hf = json.loads((Path(model["hf"]) / "config.json").read_text())
-            megatron = build(hf, tensor, pipeline)
+            if expert > 1 and not experts_of(hf):
+                continue
+            megatron = build(hf, tensor, pipeline, expert)
             # as verl.utils.model.load_mcore_dist_weights does, but with a clear error about keys that are not there
             dist_checkpointing.load(
                 megatron.sharded_state_dict(), model["checkpoint"], strict=StrictHandling.RAISE_UNEXPECTED
             )
             result = logits(megatron, torch.tensor(job["tokens"]))
             if megatron.post_process and parallel_state.get_tensor_model_parallel_rank() == 0:
-                torch.save(result, Path(job["folder"]) / f"{name}-{tensor}-{pipeline}.pt")
+                torch.save(result, Path(job["folder"]) / f"{name}-{tensor}-{pipeline}-{expert}.pt")
             dist.barrier()
         parallel_state.destroy_model_parallel()
     dist.destroy_process_group()
@@ -104,6 +139,9 @@ def run_rank(rank: int, job: dict) -> None:
 def main() -> None:
     job = json.loads(Path(sys.argv[1]).read_text())
     torch_cuda.install()
+    torch_cuda.redirect_megatron_rng(random)
+    patch_router(moe_utils)
+    patch_dispatcher(token_dispatcher)
     # Importing Megatron takes seconds of CPU: once for all ranks.
     fork = multiprocessing.get_context("fork")
     ranks = [fork.Process(target=run_rank, args=(rank, job)) for rank in range(RANKS)]

@@ -13,20 +13,31 @@ import torch
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
     PreTrainedModel,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen2MoeConfig,
+    Qwen2MoeForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
 )
 
 from slipway.convert import layouts, to_megatron
 from slipway.convert.to_megatron import convert_megatron
+from slipway.cpu.environment import environment
 from slipway.errors import SlipwayError
 from slipway.models.maps import Layout
 
-TOKENS = torch.randint(0, 96, (2, 11), generator=torch.Generator().manual_seed(0))
-LAYOUTS = [(1, 1), (2, 1), (1, 2)]
+TOKENS = torch.randint(0, 96, (2, 12), generator=torch.Generator().manual_seed(0))
+# TP, PP, EP
+LAYOUTS = [(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2)]
+EXPERTS = {"num_experts_per_tok": 2, "head_dim": 8}
 DIMENSIONS = {
     "vocab_size": 96,
     "hidden_size": 32,
@@ -49,6 +60,20 @@ def make_model(kind: str) -> PreTrainedModel:
             model = Qwen3ForCausalLM(Qwen3Config(**DIMENSIONS, head_dim=16, tie_word_embeddings=False))
         case "llama":
             model = LlamaForCausalLM(LlamaConfig(**DIMENSIONS, tie_word_embeddings=False))
+        case "mistral":
+            model = MistralForCausalLM(MistralConfig(**DIMENSIONS, sliding_window=None))
+        case "mixtral":
+            model = MixtralForCausalLM(MixtralConfig(**DIMENSIONS, **EXPERTS, num_local_experts=4))
+        case "qwen2-moe":
+            model = Qwen2MoeForCausalLM(
+                Qwen2MoeConfig(
+                    **DIMENSIONS, **EXPERTS, num_experts=4, moe_intermediate_size=24, shared_expert_intermediate_size=40
+                )
+            )
+        case "qwen3-moe":
+            model = Qwen3MoeForCausalLM(
+                Qwen3MoeConfig(**DIMENSIONS, **EXPERTS, num_experts=4, moe_intermediate_size=24, norm_topk_prob=True)
+            )
         case _:
             raise ValueError(kind)
     generator = torch.Generator().manual_seed(1)
@@ -58,7 +83,9 @@ def make_model(kind: str) -> PreTrainedModel:
     return model.eval()
 
 
-KINDS = ["qwen2", "qwen2-tied", "qwen3", "llama"]
+DENSE = ["qwen2", "qwen2-tied", "qwen3", "llama", "mistral"]
+MIXTURES = ["mixtral", "qwen2-moe", "qwen3-moe"]
+KINDS = DENSE + MIXTURES
 
 
 @pytest.fixture(scope="session")
@@ -95,10 +122,10 @@ def permuted(sources: dict[str, Path], tmp_path_factory: pytest.TempPathFactory)
 
 @dataclass
 class Logits:
-    """Logits of every model: by transformers, and by Megatron by (model, tensor, pipeline)."""
+    """Logits of every model: by transformers, and by Megatron by (model, TP, PP, EP)."""
 
     transformers: dict[str, torch.Tensor]
-    megatron: dict[tuple[str, int, int], torch.Tensor]
+    megatron: dict[tuple[str, int, int, int], torch.Tensor]
 
 
 @pytest.fixture(scope="session")
@@ -125,7 +152,7 @@ def logits(
         capture_output=True,
         text=True,
         timeout=300,
-        env=os.environ | {"PYTHONPATH": root, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+        env=os.environ | environment() | {"PYTHONPATH": root, "OMP_NUM_THREADS": "1"},
     )
     assert result.returncode == 0, result.stderr[-4000:]
     with torch.no_grad():
@@ -133,25 +160,26 @@ def logits(
     return Logits(
         expected,
         {
-            (name, tensor, pipeline): torch.load(folder / f"{name}-{tensor}-{pipeline}.pt")
+            (name, *layout): torch.load(folder / f"{name}-{'-'.join(map(str, layout))}.pt")
             for name in checkpoints
-            for tensor, pipeline in LAYOUTS
+            for layout in LAYOUTS
+            if layout[2] == 1 or name in MIXTURES
         },
     )
 
 
 @pytest.mark.verl
-@pytest.mark.parametrize(("tensor", "pipeline"), LAYOUTS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_megatron_computes_what_transformers_does(logits: Logits, kind: str, tensor: int, pipeline: int) -> None:
-    torch.testing.assert_close(
-        logits.megatron[kind, tensor, pipeline].float(), logits.transformers[kind], rtol=1e-4, atol=1e-4
-    )
+@pytest.mark.parametrize(
+    ("kind", "layout"), [(kind, layout) for kind in KINDS for layout in LAYOUTS if layout[2] == 1 or kind in MIXTURES]
+)
+def test_megatron_computes_what_transformers_does(logits: Logits, kind: str, layout: tuple[int, int, int]) -> None:
+    computed = logits.megatron[kind, *layout].float()
+    torch.testing.assert_close(computed, logits.transformers[kind], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.verl
 def test_parity_would_notice_keys_taken_for_values(logits: Logits) -> None:
-    difference = (logits.megatron["permuted", 1, 1] - logits.transformers["qwen2"]).abs().max()
+    difference = (logits.megatron["permuted", 1, 1, 1] - logits.transformers["qwen2"]).abs().max()
     assert difference > 0.1
 
 

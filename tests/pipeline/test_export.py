@@ -11,7 +11,20 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen2MoeConfig,
+    Qwen2MoeForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+)
 
 from slipway.convert.to_hf import ACTOR_WEIGHTS, export_hf
 from slipway.convert.to_megatron import CHECKPOINT, convert_megatron
@@ -28,7 +41,17 @@ DIMENSIONS = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 64,
 }
+EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 24, "num_experts": 4}
 KINDS = {
+    "mixtral": lambda tied: MixtralForCausalLM(
+        MixtralConfig(**DIMENSIONS, num_local_experts=4, tie_word_embeddings=tied)
+    ),
+    "qwen2-moe": lambda tied: Qwen2MoeForCausalLM(
+        Qwen2MoeConfig(**DIMENSIONS, **EXPERTS, shared_expert_intermediate_size=40, tie_word_embeddings=tied)
+    ),
+    "qwen3-moe": lambda tied: Qwen3MoeForCausalLM(
+        Qwen3MoeConfig(**DIMENSIONS, **EXPERTS, head_dim=16, norm_topk_prob=True, tie_word_embeddings=tied)
+    ),
     "llama": lambda tied: LlamaForCausalLM(LlamaConfig(**DIMENSIONS, tie_word_embeddings=tied)),
     "qwen2": lambda tied: Qwen2ForCausalLM(Qwen2Config(**DIMENSIONS, tie_word_embeddings=tied)),
     "qwen3": lambda tied: Qwen3ForCausalLM(Qwen3Config(**DIMENSIONS, head_dim=16, tie_word_embeddings=tied)),
@@ -89,11 +112,14 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
         ("qwen2", {}),
         ("qwen2", {"tied": True}),
         ("qwen3", {}),
+        ("mixtral", {}),
+        ("qwen2-moe", {"shard": "10KB"}),
+        ("qwen3-moe", {"shard": "10KB"}),
         ("qwen2", {"shard": "10KB"}),
         ("qwen2", {"dtype": torch.float32}),
         ("qwen2", {"vocab_multiple": 64}),
     ],
-    ids=["llama", "qwen2", "tied", "qwen3", "sharded", "float32", "padded"],
+    ids=["llama", "qwen2", "tied", "qwen3", "mixtral", "qwen2-moe", "qwen3-moe", "sharded", "float32", "padded"],
 )
 def test_what_was_trained_comes_out_in_the_shape_of_the_base(tmp_path, kind, options):
     made = make(tmp_path, kind, **options)

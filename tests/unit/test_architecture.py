@@ -31,6 +31,9 @@ QWEN3 = {
     "max_position_embeddings": 40960,
     "tie_word_embeddings": False,
 }
+_MOE = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+QWEN3_MOE = {**QWEN2, **_MOE, "architectures": ["Qwen3MoeForCausalLM"], "norm_topk_prob": True}
+QWEN2_MOE = {**QWEN2, **_MOE, "architectures": ["Qwen2MoeForCausalLM"], "shared_expert_intermediate_size": 96}
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
     "num_hidden_layers": 32,
@@ -82,9 +85,9 @@ def test_architectures_that_are_no_list_of_names_are_refused(names):
         architecture_from_config({**QWEN2, "architectures": names})
 
 
-@pytest.mark.parametrize("names", [[], None, ["MixtralForCausalLM"]])
+@pytest.mark.parametrize("names", [[], None, ["GPT2LMHeadModel"]])
 def test_other_architectures_are_refused_with_those_that_work(names):
-    with pytest.raises(SlipwayError, match="not supported; supported are LlamaForCausalLM, Qwen2ForCausalLM"):
+    with pytest.raises(SlipwayError, match="not supported; supported are LlamaForCausalLM, MistralForCausalLM"):
         architecture_from_config({**QWEN2, "architectures": names})
 
 
@@ -100,6 +103,10 @@ def test_other_architectures_are_refused_with_those_that_work(names):
         (LLAMA, {"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
         (LLAMA, {"attention_bias": True}, "attention_bias is True"),
         (LLAMA, {"mlp_bias": True}, "mlp_bias is True"),
+        (QWEN3_MOE, {"norm_topk_prob": False}, "norm_topk_prob is False"),
+        (QWEN3_MOE, {"mlp_only_layers": [0]}, "some of its layers have no experts"),
+        (QWEN2_MOE, {"norm_topk_prob": True}, "norm_topk_prob is True"),
+        (QWEN2_MOE, {"qkv_bias": False}, "qkv_bias is False"),
         (QWEN3, {"attention_bias": True}, "attention_bias is True"),
     ],
 )

@@ -1,5 +1,6 @@
 """Every rule finds its mistake, with the key and what would work; what is right has no finding."""
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from slipway.config.schema import Run
 from slipway.config.verl import flatten, merge
 from slipway.models.architecture import Architecture
+from slipway.models.known import find_dimensions
 from slipway.models.layout import Layout
 from slipway.preflight.findings import Finding, Severity, as_markdown, as_text, divisors, errors
 from slipway.preflight.rules import check
@@ -355,6 +357,32 @@ def test_batch_arithmetic_adds_up():
     assert values["optimizer steps a step"] == 2
     assert values["data-parallel ranks"] == 4
     assert values["accumulated micro batches"] == 16
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [
+        ("mistralai/Mixtral-8x7B-v0.1", "moe_router_pre_softmax", False),
+        ("Qwen/Qwen1.5-MoE-A2.7B", "moe_shared_expert_gate", True),
+    ],
+)
+def test_what_mbridge_sets_otherwise_than_the_model_is_corrected(name, field, value):
+    """tests/pipeline/test_convert.py: without it, logits are off by 0.3 to 0.5."""
+    architecture = find_dimensions(name)
+    found = errors(judged({"megatron.sequence_parallel": True}, architecture))
+    assert [finding.rule for finding in found] == ["S19", "S19"]  # actor and reference
+    assert all(f"{field}={value}" in finding.remedy for finding in found)
+    corrected = {f"{role}.{field}": value for role in ("transformer", "ref.megatron.override_transformer_config")}
+    assert rules(judged(corrected, architecture)) == []
+    assert rules(judged({}, find_dimensions("Qwen/Qwen3-30B-A3B"))) == []
+
+
+def test_sequences_longer_than_a_window_are_refused():
+    windowed = replace(model(), window=4096)
+    assert rules(judged({}, windowed)) == []
+    longer = {"rollout.prompt_length": 1024, "rollout.response_length": 4096}
+    assert "S20" in rules(judged(longer, windowed))
+    assert rules(judged(longer, model())) == []
 
 
 def test_layouts_that_are_known_to_run_pass():

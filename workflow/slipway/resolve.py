@@ -204,7 +204,9 @@ def _resolve_run(name: str, run: Run, config: Config, paths: ResultPaths) -> tup
     data = config.data[run.data]
 
     def settle(parallel: Parallel) -> tuple[verl.VerlConfig | None, list[Problem]]:
-        return verl.resolve(name, run, data, parallel, files, _device_settings(run), paths.composed)
+        return verl.resolve(
+            name, run, data, parallel, files, _device_settings(run) | _corrections(model), paths.composed
+        )
 
     parallel, resolved, problems = _with_layout(name, run, data, model, started, settle)
     if parallel is None or resolved is None:
@@ -263,6 +265,13 @@ def _device_settings(run: Run) -> dict[str, Any]:
     if run.device == "cpu":
         return settings | cpu_environment.overrides(run.gpus_per_node)
     return settings | {f"{verl.ROLLOUT}.name": "vllm"}
+
+
+def _corrections(model: Architecture | None) -> dict[str, Any]:
+    """Return what makes verl's Megatron model compute what the model was made for, of actor and reference."""
+    fields = {} if model is None else model.corrections
+    roles = (verl.ACTOR, verl.REF)
+    return {f"{role}.megatron.override_transformer_config.{field}": fields[field] for role in roles for field in fields}
 
 
 def _started(paths: ResultPaths, run: str) -> Mapping[str, Any] | None:

@@ -47,9 +47,9 @@ def open_checkpoint(folder: Path, architecture: Architecture) -> TorchDistReader
 def read_piece(checkpoint: TorchDistReader, piece: Piece) -> torch.Tensor:
     """Return Megatron's tensor of a piece, padding included."""
     whole = checkpoint.shapes[piece.key]
-    if piece.layer is None:
-        return checkpoint.read(piece.key, [0] * len(whole), whole)
-    return checkpoint.read(piece.key, [piece.layer, *[0] * (len(whole) - 1)], [1, *whole[1:]])[0]
+    depth = len(piece.index)
+    offset, shape = [*piece.index, *[0] * (len(whole) - depth)], [*[1] * depth, *whole[depth:]]
+    return checkpoint.read(piece.key, offset, shape).view(whole[depth:])
 
 
 def _check_tied(reader: HuggingFaceReader, architecture: Architecture) -> None:

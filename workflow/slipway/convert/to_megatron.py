@@ -26,7 +26,7 @@ from slipway.models.names import Piece, extra_state_keys, pieces
 from slipway.models.source import source_fingerprint
 from slipway.models.weights import weights_digest
 
-VERSION = 1
+VERSION = 2
 CHECKPOINT = "checkpoint"
 TENSORS = "tensors.json"
 # For file headers and indexes, besides the tensors themselves.
@@ -77,8 +77,8 @@ def convert_megatron(source: Path, folder: Path, vocab_multiple: int = 1) -> Non
 def verify(reader: HuggingFaceReader, architecture: Architecture, checkpoint: Path) -> dict[str, dict[str, Any]]:
     """Read a written checkpoint back and compare every tensor with its source, bit for bit.
 
-    Returns, by Hugging Face name, the Megatron key, layer, shape, type, BLAKE3 digest of the bytes and whether all
-    elements are finite. Raises `SlipwayError` naming the first tensor that differs.
+    Returns, by Hugging Face name, the Megatron key, its index by layer and expert, shape, type, BLAKE3 digest of the
+    bytes and whether all elements are finite. Raises `SlipwayError` naming the first tensor that differs.
     """
     written = open_checkpoint(checkpoint, architecture)
     found: dict[str, dict[str, Any]] = {}
@@ -91,12 +91,12 @@ def verify(reader: HuggingFaceReader, architecture: Architecture, checkpoint: Pa
             original, restored = as_bytes(reader.read(name)), as_bytes(part)
             if not torch.equal(original, restored):
                 raise SlipwayError(
-                    f"{checkpoint}: {piece.key}{'' if piece.layer is None else f', layer {piece.layer},'} differs from "
+                    f"{checkpoint}: {piece.key}{f' at {list(piece.index)}' if piece.index else ''} differs from "
                     f"{name} of {reader.folder}; convert again (if the source changed meanwhile, that is why)"
                 )
             found[name] = {
                 "megatron": piece.key,
-                "layer": piece.layer,
+                "index": list(piece.index),
                 "shape": list(part.shape),
                 "dtype": reader.tensors[name].dtype,
                 "blake3": blake3(restored.numpy().data, max_threads=blake3.AUTO).hexdigest(),
@@ -142,9 +142,9 @@ def _chunks(
             ((name,), start, shape[0]) for name, shape, start in zip(piece.names, piece.shapes, starts, strict=False)
         ]
     for names, start, count in slices:
-        whole, offset, shape = (rows, *width), (start, *(0 for _ in width)), (count, *width)
-        if piece.layer is not None:
-            whole, offset, shape = (architecture.layers, *whole), (piece.layer, *offset), (1, *shape)
+        whole = (*piece.stack, rows, *width)
+        offset = (*piece.index, start, *(0 for _ in width))
+        shape = (*(1 for _ in piece.index), count, *width)
         make = partial(_make, reader, piece, names, shape, architecture, progress)
         yield Chunk(piece.key, whole, offset, shape, next(iter(dtypes)), make)
 

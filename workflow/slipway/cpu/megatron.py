@@ -141,6 +141,21 @@ def _with_cpu_layers(get_block_spec: Callable[..., Any]) -> Callable[..., Any]:
     return get_cpu_block_spec
 
 
+def patch_router(module: ModuleType) -> None:
+    """Say that Transformer Engine is not there: without it, megatron-core 0.16.1 leaves its product undefined."""
+    if not hasattr(module, "te_general_gemm"):
+        module.te_general_gemm = None  # type: ignore[attr-defined]
+
+
+def patch_dispatcher(module: ModuleType) -> None:
+    """Give the token dispatcher its split sizes as numbers; Megatron turns only CUDA tensors into them."""
+
+    def as_numbers(tensor: Any, as_numpy: bool = False, record_stream: bool = False) -> Any:
+        return tensor.numpy() if as_numpy and isinstance(tensor, torch.Tensor) else tensor
+
+    module.maybe_move_tensor_to_cpu = as_numbers  # type: ignore[attr-defined]
+
+
 def patch_mbridge(module: ModuleType) -> None:
     """Let mbridge build CPU layers, and read `rope_theta` where transformers 5 keeps it."""
     module.get_gpt_decoder_block_spec = _with_cpu_layers(module.get_gpt_decoder_block_spec)  # type: ignore[attr-defined]

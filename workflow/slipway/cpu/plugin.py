@@ -69,6 +69,18 @@ def _patch_when_imported() -> None:
 
         torch_cuda.redirect_megatron_rng(module)
 
+    @wrapt.when_imported("megatron.core.transformer.moe.moe_utils")
+    def _(module: ModuleType) -> None:
+        from slipway.cpu import megatron
+
+        megatron.patch_router(module)
+
+    @wrapt.when_imported("megatron.core.transformer.moe.token_dispatcher")
+    def _(module: ModuleType) -> None:
+        from slipway.cpu import megatron
+
+        megatron.patch_dispatcher(module)
+
     @wrapt.when_imported("mbridge.core.llm_bridge")
     def _(module: ModuleType) -> None:
         from slipway.cpu import megatron

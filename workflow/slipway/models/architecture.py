@@ -66,6 +66,13 @@ class Architecture:
     """First layers of a model of experts that have an MLP instead."""
     latent: LatentAttention | None = None
     """None: ordinary attention."""
+    window: int | None = None
+    """How many tokens back its layers attend, which Megatron does not limit; None: to all."""
+
+    @property
+    def corrections(self) -> Mapping[str, bool]:
+        """Fields of Megatron's TransformerConfig that mbridge 0.15.1 sets otherwise than this model was made for."""
+        return FAMILIES[self.name].corrections
 
     @property
     def map(self) -> ModelMap:
@@ -83,7 +90,9 @@ class Architecture:
     def parameter_count(self) -> int:
         """Exact number of parameters, tied ones counted once."""
         return sum(
-            (self.layers if weight.per_layer else 1) * math.prod(self.shape(part.shape))
+            (self.layers if weight.per_layer else 1)
+            * (self.experts if weight.per_expert else 1)
+            * math.prod(self.shape(part.shape))
             for weight in self.weights
             for part in weight.parts
         )
@@ -97,6 +106,10 @@ class Architecture:
             "head": self.head_dim,
             "intermediate": self.intermediate_size,
             "vocab": self.vocab_size,
+            "experts": self.experts,
+            "expert": self.expert_intermediate_size,
+            "shared": self.shared_intermediate_size,
+            "one": 1,
         }
         return tuple(sizes[name] for name in names)
 
@@ -120,11 +133,12 @@ def architecture_from_config(config: Mapping[str, Any], where: str = "config.jso
     differ from it: an architecture without a name map, biases, scaled positions, windows, another activation.
     """
     name = _first_known(config, MAPS, where)
-    for key in MAPS[name].refused:
-        if config.get(key):
+    for computed in FAMILIES[name].computed:
+        value = config.get(computed.key, computed.default)
+        if bool(value) is not computed.value:
             raise SlipwayError(
-                f"{where}: {key} is {config[key]!r}, but verl's Megatron model of a {name} has no such biases; use a "
-                "model without them"
+                f"{where}: {computed.key} is {value!r}, but verl's Megatron model of a {name} {computed.why}; use a "
+                f"model whose {computed.key} is {str(computed.value).lower()}"
             )
     _refuse_what_megatron_leaves_out(config, where)
     return dimensions_from_config(config, where)
@@ -158,6 +172,7 @@ def dimensions_from_config(config: Mapping[str, Any], where: str = "config.json"
         qkv_bias=bool(config.get(family.qkv_bias_key)) if family.qkv_bias_key else family.qkv_bias,
         qk_norm=family.qk_norm,
         latent=latent,
+        window=_size(config, "sliding_window", where) if family.windowed and config.get("sliding_window") else None,
         **(_experts(config, family.experts, layers, where) if family.experts else {}),
     )
 
@@ -202,13 +217,14 @@ def _experts(config: Mapping[str, Any], keys: ExpertKeys, layers: int, where: st
             f"{where}: some of its layers have no experts (mlp_only_layers, decoder_sparse_step), which verl's "
             "Megatron model leaves out; use a model with experts in every layer"
         )
+    count = next((key for key in keys.count if key in config), keys.count[0])
     width = _size(config, keys.intermediate_size, where)
     if keys.shared_intermediate_size:
         shared = _size(config, keys.shared_intermediate_size, where)
     else:
         shared = (config.get(keys.shared_count) or 0) * width if keys.shared_count else 0
     return {
-        "experts": _size(config, keys.count, where),
+        "experts": _size(config, count, where),
         "experts_per_token": _size(config, "num_experts_per_tok", where),
         "expert_intermediate_size": width,
         "shared_intermediate_size": shared,

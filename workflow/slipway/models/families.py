@@ -4,15 +4,16 @@ This is data: one `Family` per architecture, as mbridge 0.15.1 (`mbridge/models/
 wider than `maps.MAPS`: a model can be planned for, its memory forecast, before conversion supports it.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
 class ExpertKeys:
     """Keys of `config.json` that describe a mixture of experts; empty: there is no such key."""
 
-    count: str
-    """Routed experts of a layer."""
+    count: tuple[str, ...]
+    """Routed experts of a layer; the first key that is there."""
     intermediate_size: str = "moe_intermediate_size"
     shared_intermediate_size: str = ""
     """Width of the shared experts together."""
@@ -20,6 +21,17 @@ class ExpertKeys:
     """Shared experts, each as wide as a routed one."""
     dense_layers: str = ""
     """First layers, which have an MLP instead."""
+
+
+@dataclass(frozen=True)
+class Computed:
+    """What verl's Megatron model of an architecture computes, whatever `config.json` says of it."""
+
+    key: str
+    value: bool
+    default: bool
+    """Of transformers, where `config.json` does not have the key."""
+    why: str
 
 
 @dataclass(frozen=True)
@@ -37,21 +49,51 @@ class Family:
     experts: ExpertKeys | None = None
     latent_attention: bool = False
     """Whether keys and values come from a compressed vector (MLA)."""
+    windowed: bool = False
+    """Whether `sliding_window` alone, where it is set, limits how far back every layer attends."""
+    computed: tuple[Computed, ...] = ()
+    corrections: Mapping[str, bool] = field(default_factory=dict)
+    """Fields of Megatron's TransformerConfig that mbridge 0.15.1 sets otherwise than the model was made for."""
 
+
+# transformers 5 writes the second, published files have the first
+_QWEN_EXPERTS = ("num_experts", "num_local_experts")
+_NO_ATTENTION_BIAS = Computed("attention_bias", False, False, "has no such biases")
+_NO_MLP_BIAS = Computed("mlp_bias", False, False, "has no such biases")
 
 FAMILIES = {
-    "LlamaForCausalLM": Family(qkv_bias_key="attention_bias"),
-    "MistralForCausalLM": Family(),
+    "LlamaForCausalLM": Family(qkv_bias_key="attention_bias", computed=(_NO_ATTENTION_BIAS, _NO_MLP_BIAS)),
+    "MistralForCausalLM": Family(windowed=True),
     "Qwen2ForCausalLM": Family(qkv_bias=True),
-    "Qwen3ForCausalLM": Family(qk_norm=True, head_dim=128),
-    "MixtralForCausalLM": Family(experts=ExpertKeys("num_local_experts", "intermediate_size")),
+    "Qwen3ForCausalLM": Family(qk_norm=True, head_dim=128, computed=(_NO_ATTENTION_BIAS,)),
+    "MixtralForCausalLM": Family(
+        experts=ExpertKeys(("num_local_experts",), "intermediate_size"),
+        windowed=True,
+        # transformers normalises over the chosen experts; with the softmax first, Megatron does not
+        corrections={"moe_router_pre_softmax": False},
+    ),
     "Qwen2MoeForCausalLM": Family(
         qkv_bias=True,
-        experts=ExpertKeys("num_experts", shared_intermediate_size="shared_expert_intermediate_size"),
+        experts=ExpertKeys(_QWEN_EXPERTS, shared_intermediate_size="shared_expert_intermediate_size"),
+        computed=(
+            Computed("norm_topk_prob", False, False, "does not normalise over the chosen experts"),
+            Computed("qkv_bias", True, True, "has these biases"),
+        ),
+        # mbridge maps the gate's weight, and builds no gate
+        corrections={"moe_shared_expert_gate": True},
     ),
-    "Qwen3MoeForCausalLM": Family(qk_norm=True, experts=ExpertKeys("num_experts")),
+    "Qwen3MoeForCausalLM": Family(
+        qk_norm=True,
+        experts=ExpertKeys(_QWEN_EXPERTS),
+        computed=(
+            Computed("norm_topk_prob", True, False, "normalises over the chosen experts"),
+            _NO_ATTENTION_BIAS,
+        ),
+    ),
     "DeepseekV3ForCausalLM": Family(
-        experts=ExpertKeys("n_routed_experts", shared_count="n_shared_experts", dense_layers="first_k_dense_replace"),
+        experts=ExpertKeys(
+            ("n_routed_experts",), shared_count="n_shared_experts", dense_layers="first_k_dense_replace"
+        ),
         latent_attention=True,
     ),
 }

@@ -5,7 +5,7 @@ the parameter count, the converter, the exporter and their checks follow from it
 
 Megatron names are those of its Transformer Engine layers, which fuse each norm into the linear layer that follows.
 A checkpoint of megatron-core 0.16.1 stacks equal tensors of all layers under one key, layers first; so the
-keys here name no layer, and `Weight` describes one layer's slice.
+keys here name no layer, and `Weight` describes one layer's slice; experts are stacked after layers in the same way.
 """
 
 from dataclasses import dataclass
@@ -30,10 +30,10 @@ class Layout(Enum):
 
 @dataclass(frozen=True)
 class Part:
-    """A Hugging Face tensor: its name, `{layer}` standing for the layer, and its shape in dimensions' names.
+    """A Hugging Face tensor: its name, with `{layer}` and `{expert}` for their numbers, and its shape by dimension.
 
     Dimensions: `hidden`, `query` (heads x head_dim), `kv` (kv_heads x head_dim), `head` (head_dim), `intermediate`,
-    `vocab`.
+    `vocab`, `experts` (their number), `expert` (width of one), `shared` (width of the shared experts), `one`.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Weight:
-    """A Megatron tensor (of one layer) and what it is made of."""
+    """A Megatron tensor (of one layer, of one expert) and what it is made of."""
 
     key: str
     parts: tuple[Part, ...]
@@ -53,20 +53,25 @@ class Weight:
         """Whether each layer has one."""
         return "{layer}" in self.parts[0].name
 
+    @property
+    def per_expert(self) -> bool:
+        """Whether each expert of a layer has one."""
+        return "{expert}" in self.parts[0].name
+
 
 @dataclass(frozen=True)
 class ModelMap:
     """All tensors of an architecture.
 
     The first of `weights` is the embedding. `output` is there only when it is not tied to it. `extra_states` are the
-    Megatron modules of a layer that save an (empty) Transformer Engine state beside their weights. `refused` are keys
-    of `config.json` that, when true, give the model tensors that verl's Megatron model does not have.
+    Megatron modules of a layer that save an (empty) Transformer Engine state beside their weights, `expert_states`
+    those of an expert.
     """
 
     weights: tuple[Weight, ...]
     output: Weight
     extra_states: tuple[str, ...]
-    refused: tuple[str, ...] = ()
+    expert_states: tuple[str, ...] = ()
     final_extra_states: tuple[str, ...] = ("decoder.final_layernorm",)
 
     @property
@@ -90,7 +95,7 @@ _EMBEDDING = Weight(
 )
 _OUTPUT = Weight("output_layer.weight", (Part("lm_head.weight", ("vocab", "hidden")),), Layout.VOCABULARY)
 
-_LAYER = (
+_ATTENTION = (
     Weight(
         f"{_MEGATRON}.self_attention.linear_qkv.layer_norm_weight",
         (Part(f"{_HF}.input_layernorm.weight", ("hidden",)),),
@@ -108,22 +113,6 @@ _LAYER = (
         f"{_MEGATRON}.self_attention.linear_proj.weight",
         (Part(f"{_HF}.self_attn.o_proj.weight", ("hidden", "query")),),
     ),
-    Weight(
-        f"{_MEGATRON}.mlp.linear_fc1.layer_norm_weight",
-        (Part(f"{_HF}.post_attention_layernorm.weight", ("hidden",)),),
-    ),
-    Weight(
-        f"{_MEGATRON}.mlp.linear_fc1.weight",
-        (
-            Part(f"{_HF}.mlp.gate_proj.weight", ("intermediate", "hidden")),
-            Part(f"{_HF}.mlp.up_proj.weight", ("intermediate", "hidden")),
-        ),
-        Layout.ROWS,
-    ),
-    Weight(
-        f"{_MEGATRON}.mlp.linear_fc2.weight",
-        (Part(f"{_HF}.mlp.down_proj.weight", ("hidden", "intermediate")),),
-    ),
 )
 _QKV_BIAS = Weight(
     f"{_MEGATRON}.self_attention.linear_qkv.bias",
@@ -138,35 +127,106 @@ _QK_NORM = (
     Weight(f"{_MEGATRON}.self_attention.q_layernorm.weight", (Part(f"{_HF}.self_attn.q_norm.weight", ("head",)),)),
     Weight(f"{_MEGATRON}.self_attention.k_layernorm.weight", (Part(f"{_HF}.self_attn.k_norm.weight", ("head",)),)),
 )
+
+
+def _gated(megatron: str, gate: str, up: str, down: str, width: str) -> tuple[Weight, Weight]:
+    """Return the two linear layers of a gated MLP."""
+    return (
+        Weight(
+            f"{megatron}.linear_fc1.weight",
+            (Part(gate, (width, "hidden")), Part(up, (width, "hidden"))),
+            Layout.ROWS,
+        ),
+        Weight(f"{megatron}.linear_fc2.weight", (Part(down, ("hidden", width)),)),
+    )
+
+
+def _named_gated(megatron: str, prefix: str, width: str) -> tuple[Weight, Weight]:
+    """Return those of an MLP whose tensors have the usual names."""
+    gate, up, down = (f"{prefix}.{part}_proj.weight" for part in ("gate", "up", "down"))
+    return _gated(megatron, gate, up, down, width)
+
+
+_MLP_NORM = Part(f"{_HF}.post_attention_layernorm.weight", ("hidden",))
+_MLP = (
+    Weight(f"{_MEGATRON}.mlp.linear_fc1.layer_norm_weight", (_MLP_NORM,)),
+    *_named_gated(f"{_MEGATRON}.mlp", f"{_HF}.mlp", "intermediate"),
+)
+# the norm before experts is a module of its own: the router reads its output too
+_EXPERTS_NORM = Weight(f"{_MEGATRON}.pre_mlp_layernorm.weight", (_MLP_NORM,))
+_EXPERT = f"{_MEGATRON}.mlp.experts.experts"
+
+
+def _router(name: str) -> Weight:
+    return Weight(f"{_MEGATRON}.mlp.router.weight", (Part(f"{_HF}.{name}", ("experts", "hidden")),))
+
+
+_QWEN_EXPERTS = (
+    _EXPERTS_NORM,
+    _router("mlp.gate.weight"),
+    *_named_gated(_EXPERT, f"{_HF}.mlp.experts.{{expert}}", "expert"),
+)
+_SHARED = f"{_MEGATRON}.mlp.shared_experts"
+_QWEN2_SHARED_EXPERT = (
+    *_named_gated(_SHARED, f"{_HF}.mlp.shared_expert", "shared"),
+    Weight(f"{_SHARED}.gate_weight", (Part(f"{_HF}.mlp.shared_expert_gate.weight", ("one", "hidden")),)),
+)
+_MIXTRAL_EXPERT = f"{_HF}.block_sparse_moe.experts.{{expert}}"
+_MIXTRAL_EXPERTS = (
+    _EXPERTS_NORM,
+    _router("block_sparse_moe.gate.weight"),
+    *_gated(
+        _EXPERT,
+        f"{_MIXTRAL_EXPERT}.w1.weight",
+        f"{_MIXTRAL_EXPERT}.w3.weight",
+        f"{_MIXTRAL_EXPERT}.w2.weight",
+        "expert",
+    ),
+)
 _FINAL_NORM = Weight("decoder.final_layernorm.weight", (Part("model.norm.weight", ("hidden",)),))
 
-_LINEARS = (
-    f"{_MEGATRON}.self_attention.linear_qkv",
-    f"{_MEGATRON}.self_attention.linear_proj",
-    f"{_MEGATRON}.mlp.linear_fc1",
-    f"{_MEGATRON}.mlp.linear_fc2",
+_ATTENTION_STATES = (f"{_MEGATRON}.self_attention.linear_qkv", f"{_MEGATRON}.self_attention.linear_proj")
+_QK_NORM_STATES = (f"{_MEGATRON}.self_attention.q_layernorm", f"{_MEGATRON}.self_attention.k_layernorm")
+_MLP_STATES = (f"{_MEGATRON}.mlp.linear_fc1", f"{_MEGATRON}.mlp.linear_fc2")
+_EXPERTS_NORM_STATE = f"{_MEGATRON}.pre_mlp_layernorm"
+_EXPERT_STATES = (f"{_EXPERT}.linear_fc1", f"{_EXPERT}.linear_fc2")
+_SHARED_STATES = (f"{_SHARED}.linear_fc1", f"{_SHARED}.linear_fc2")
+
+_LLAMA = ModelMap(
+    weights=(_EMBEDDING, *_ATTENTION, *_MLP, _FINAL_NORM),
+    output=_OUTPUT,
+    extra_states=(*_ATTENTION_STATES, *_MLP_STATES),
 )
 
 MAPS: dict[str, ModelMap] = {
-    "LlamaForCausalLM": ModelMap(
-        weights=(_EMBEDDING, *_LAYER, _FINAL_NORM),
-        output=_OUTPUT,
-        extra_states=_LINEARS,
-        refused=("attention_bias", "mlp_bias"),
-    ),
+    "LlamaForCausalLM": _LLAMA,
+    "MistralForCausalLM": _LLAMA,
     "Qwen2ForCausalLM": ModelMap(
-        weights=(_EMBEDDING, *_LAYER, _QKV_BIAS, _FINAL_NORM),
+        weights=(_EMBEDDING, *_ATTENTION, _QKV_BIAS, *_MLP, _FINAL_NORM),
         output=_OUTPUT,
-        extra_states=_LINEARS,
+        extra_states=(*_ATTENTION_STATES, *_MLP_STATES),
     ),
     "Qwen3ForCausalLM": ModelMap(
-        weights=(_EMBEDDING, *_LAYER, *_QK_NORM, _FINAL_NORM),
+        weights=(_EMBEDDING, *_ATTENTION, *_QK_NORM, *_MLP, _FINAL_NORM),
         output=_OUTPUT,
-        extra_states=(
-            *_LINEARS,
-            f"{_MEGATRON}.self_attention.q_layernorm",
-            f"{_MEGATRON}.self_attention.k_layernorm",
-        ),
-        refused=("attention_bias",),
+        extra_states=(*_ATTENTION_STATES, *_MLP_STATES, *_QK_NORM_STATES),
+    ),
+    "Qwen2MoeForCausalLM": ModelMap(
+        weights=(_EMBEDDING, *_ATTENTION, _QKV_BIAS, *_QWEN_EXPERTS, *_QWEN2_SHARED_EXPERT, _FINAL_NORM),
+        output=_OUTPUT,
+        extra_states=(*_ATTENTION_STATES, _EXPERTS_NORM_STATE, *_SHARED_STATES),
+        expert_states=_EXPERT_STATES,
+    ),
+    "Qwen3MoeForCausalLM": ModelMap(
+        weights=(_EMBEDDING, *_ATTENTION, *_QK_NORM, *_QWEN_EXPERTS, _FINAL_NORM),
+        output=_OUTPUT,
+        extra_states=(*_ATTENTION_STATES, _EXPERTS_NORM_STATE, *_QK_NORM_STATES),
+        expert_states=_EXPERT_STATES,
+    ),
+    "MixtralForCausalLM": ModelMap(
+        weights=(_EMBEDDING, *_ATTENTION, *_MIXTRAL_EXPERTS, _FINAL_NORM),
+        output=_OUTPUT,
+        extra_states=(*_ATTENTION_STATES, _EXPERTS_NORM_STATE),
+        expert_states=_EXPERT_STATES,
     ),
 }

@@ -11,12 +11,14 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Piece:
-    """One Megatron tensor of one layer, and the Hugging Face tensors it is made of, in order."""
+    """One Megatron tensor of one layer and expert, and the Hugging Face tensors it is made of, in order."""
 
     key: str
-    """Megatron's key; the same in all layers."""
-    layer: int | None
-    """Index of the layer, from 0; None: not in a layer."""
+    """Megatron's key; the same in all layers and for all experts."""
+    index: tuple[int, ...]
+    """Its place on the leading axes of the key's tensor: layer and expert, from 0; empty: not in a layer."""
+    stack: tuple[int, ...]
+    """Sizes of these axes."""
     layout: Layout
     names: tuple[str, ...]
     """Hugging Face names."""
@@ -25,7 +27,7 @@ class Piece:
 
     @property
     def shape(self) -> Shape:
-        """Shape in Megatron without the layer axis and without padding: parts lie along the first axis."""
+        """Shape in Megatron without the leading axes and without padding: parts lie along the first axis."""
         return (sum(shape[0] for shape in self.shapes), *self.shapes[0][1:])
 
 
@@ -33,19 +35,24 @@ def pieces(architecture: Architecture) -> Iterator[Piece]:
     """Yield every tensor of a model, layer by layer."""
     for weight in architecture.weights:
         if not weight.per_layer:
-            yield _piece(weight, None, architecture)
+            yield _piece(weight, architecture)
     for layer in range(architecture.layers):
         for weight in architecture.weights:
-            if weight.per_layer:
-                yield _piece(weight, layer, architecture)
+            if weight.per_expert:
+                for expert in range(architecture.experts):
+                    yield _piece(weight, architecture, layer, expert)
+            elif weight.per_layer:
+                yield _piece(weight, architecture, layer)
 
 
-def _piece(weight: Weight, layer: int | None, architecture: Architecture) -> Piece:
+def _piece(weight: Weight, architecture: Architecture, *index: int) -> Piece:
+    numbers = dict(zip(("layer", "expert"), index, strict=False))
     return Piece(
         key=weight.key,
-        layer=layer,
+        index=index,
+        stack=(architecture.layers, architecture.experts)[: len(index)],
         layout=weight.layout,
-        names=tuple(part.name.format(layer=layer) for part in weight.parts),
+        names=tuple(part.name.format(**numbers) for part in weight.parts),
         shapes=tuple(architecture.shape(part.shape) for part in weight.parts),
     )
 
@@ -58,24 +65,27 @@ def hugging_face_shapes(architecture: Architecture) -> dict[str, Shape]:
 
 
 def megatron_shapes(architecture: Architecture) -> dict[str, Shape]:
-    """Return the shape of every key of a Megatron checkpoint, stacked over layers, without padding."""
-    return {
-        piece.key: piece.shape if piece.layer is None else (architecture.layers, *piece.shape)
-        for piece in pieces(architecture)
-    }
+    """Return the shape of every key of a Megatron checkpoint, stacked over layers and experts, without padding."""
+    return {piece.key: (*piece.stack, *piece.shape) for piece in pieces(architecture)}
 
 
 def extra_state_keys(architecture: Architecture) -> list[str]:
     """Return the keys of Transformer Engine's (empty) module states, as Megatron's ShardedObject spells them.
 
-    See `ShardedObject.unique_key` in megatron-core 0.16.1: index and number of layers are part of the key.
+    See `ShardedObject.unique_key` in megatron-core 0.16.1: indexes and numbers of layers and experts are part of it.
     """
-    layers = architecture.layers
+    layers, experts = architecture.layers, architecture.experts
+    model = architecture.map
     return [
-        f"{module}._extra_state/shard_{layer}_{layers}"
-        for layer in range(layers)
-        for module in architecture.map.extra_states
-    ] + [f"{module}._extra_state/shard_0_1" for module in architecture.map.final_extra_states]
+        *(f"{module}._extra_state/shard_{layer}_{layers}" for layer in range(layers) for module in model.extra_states),
+        *(
+            f"{module}._extra_state/shard_{layer}.{expert}_{layers}.{experts}"
+            for layer in range(layers)
+            for expert in range(experts)
+            for module in model.expert_states
+        ),
+        *(f"{module}._extra_state/shard_0_1" for module in model.final_extra_states),
+    ]
 
 
 def is_redundant(name: str, architecture: Architecture) -> bool:

@@ -36,6 +36,15 @@ def _engine(subject: Subject, longest: int) -> Iterator[Finding]:
             f"is less than prompt and response together ({longest} tokens): responses would be cut short silently.",
             f"Use at least {longest}.",
         )
+    if model is not None and model.window is not None and longest > model.window:
+        # mbridge passes no window on (mbridge/core/llm_bridge.py)
+        yield subject.error(
+            "S20",
+            "data.max_response_length",
+            f"prompt and response are {longest} tokens together; the model's layers attend to the last {model.window} "
+            "only, which Megatron's do not know: trainer and rollout would compute different things.",
+            f"Make them at most {model.window} together, or use a model without sliding_window.",
+        )
     if model is None or subject.get(f"{ROLLOUT}.name") not in ROLLOUT_ENGINES:
         return  # the CPU backend computes any position
     if limit is not None and limit > max(longest, model.max_positions):

@@ -20,6 +20,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     yield from _precision(subject)
     yield from _recompute(subject)
     yield from _experts(subject)
+    yield from _corrections(subject)
     yield from _schedule(subject)
 
 
@@ -152,6 +153,22 @@ def _experts(subject: Subject) -> Iterator[Finding]:
             "has no effect: verl turns the router's load balancing off.",
             f"Set {TRANSFORMER}.moe_router_load_balancing_type too.",
         )
+
+
+def _corrections(subject: Subject) -> Iterator[Finding]:
+    """What mbridge 0.15.1 sets otherwise than the model was made for (mbridge/models/mixtral.py:95, qwen2moe.py:61)."""
+    if subject.model is None:
+        return
+    for name, value in subject.model.corrections.items():
+        for role in (ACTOR, REF) if subject.has_reference else (ACTOR,):
+            key = f"{role}.megatron.override_transformer_config.{name}"
+            if subject.get(key) is not value:
+                yield subject.error(
+                    "S19",
+                    key,
+                    f"mbridge builds another model than a {subject.model.name}: its outputs differ from the rollout's.",
+                    f"Add +{key}={value}.",
+                )
 
 
 def _schedule(subject: Subject) -> Iterator[Finding]:

@@ -2,6 +2,8 @@
 
 | module | owns |
 |---|---|
+| `bits` | comparing tensors bit by bit |
+| `archive` | where a tensor's bytes lie in what `torch.save` wrote |
 | `layouts` | how q/k/v, gate/up and padded vocabularies lie in Megatron's tensors |
 | `hugging_face` | reading tensors of safetensors files through memory maps, writing them in place |
 | `torch_dist` | reading and writing Megatron's checkpoint format, one slice at a time |

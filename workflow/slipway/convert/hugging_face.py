@@ -8,6 +8,7 @@ from typing import IO
 
 import torch
 
+from slipway.convert.bits import as_bytes
 from slipway.models.weights import StoredTensor, read_header
 
 DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
@@ -71,8 +72,3 @@ class HuggingFaceWriter:
         """Close the files."""
         for handle in self._files.values():
             handle.close()
-
-
-def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor's elements as bytes; equal bytes are equal bits, NaN and -0.0 included."""
-    return tensor.contiguous().view(-1).view(torch.uint8)

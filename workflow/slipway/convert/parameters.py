@@ -1,10 +1,13 @@
 """A model's parameters in either format, checked against its architecture when they are opened."""
 
+from itertools import accumulate
 from pathlib import Path
 
 import torch
 
-from slipway.convert.hugging_face import HuggingFaceReader, as_bytes
+from slipway.convert import layouts
+from slipway.convert.bits import same_bits
+from slipway.convert.hugging_face import HuggingFaceReader
 from slipway.convert.torch_dist import TorchDistReader
 from slipway.errors import SlipwayError
 from slipway.models.architecture import Architecture
@@ -24,9 +27,11 @@ def open_parameters(folder: Path, architecture: Architecture) -> HuggingFaceRead
     return HuggingFaceReader(folder, parameters)
 
 
-def open_checkpoint(folder: Path, architecture: Architecture) -> TorchDistReader:
+def open_checkpoint(
+    folder: Path, architecture: Architecture, reader: type[TorchDistReader] = TorchDistReader
+) -> TorchDistReader:
     """Open a Megatron checkpoint; raises `SlipwayError` when its keys or shapes are not the architecture's."""
-    checkpoint = TorchDistReader(folder)
+    checkpoint = reader(folder)
     found, expected = checkpoint.shapes, megatron_shapes(architecture)
     if found.keys() != expected.keys():
         raise SlipwayError(
@@ -44,12 +49,20 @@ def open_checkpoint(folder: Path, architecture: Architecture) -> TorchDistReader
     return checkpoint
 
 
-def read_piece(checkpoint: TorchDistReader, piece: Piece) -> torch.Tensor:
-    """Return Megatron's tensor of a piece, padding included."""
-    whole = checkpoint.shapes[piece.key]
+def read_parts(checkpoint: TorchDistReader, piece: Piece, architecture: Architecture) -> list[torch.Tensor]:
+    """Return the Hugging Face tensors of a piece, without the padding of a vocabulary."""
     depth = len(piece.index)
+    if piece.layout is Layout.ROWS:  # stored apart: gate and up
+        starts = accumulate((shape[0] for shape in piece.shapes), initial=0)
+        return [
+            checkpoint.read(piece.key, [*piece.index, start, *[0] * (len(shape) - 1)], [*[1] * depth, *shape]).view(
+                shape
+            )
+            for start, shape in zip(starts, piece.shapes, strict=False)
+        ]
+    whole = checkpoint.shapes[piece.key]
     offset, shape = [*piece.index, *[0] * (len(whole) - depth)], [*[1] * depth, *whole[depth:]]
-    return checkpoint.read(piece.key, offset, shape).view(whole[depth:])
+    return layouts.split(piece, checkpoint.read(piece.key, offset, shape).view(whole[depth:]), architecture)
 
 
 def _check_tied(reader: HuggingFaceReader, architecture: Architecture) -> None:
@@ -57,7 +70,7 @@ def _check_tied(reader: HuggingFaceReader, architecture: Architecture) -> None:
     output, embedding = architecture.map.output_name, architecture.map.embedding_name
     if not architecture.tied_embeddings or output not in reader.tensors:
         return
-    if not torch.equal(as_bytes(reader.read(output)), as_bytes(reader.read(embedding))):
+    if not same_bits(reader.read(output), reader.read(embedding)):
         raise SlipwayError(
             f"{reader.folder}: config.json ties the embeddings (tie_word_embeddings), but {output} differs from "
             f"{embedding}; set tie_word_embeddings to false, or remove {output}"

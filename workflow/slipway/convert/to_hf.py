@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 from blake3 import blake3
 
-from slipway.convert import layouts
-from slipway.convert.hugging_face import DTYPES, HuggingFaceReader, HuggingFaceWriter, as_bytes
-from slipway.convert.parameters import open_checkpoint, open_parameters, read_piece
+from slipway.convert.bits import all_finite, as_bytes, same_bits
+from slipway.convert.hugging_face import DTYPES, HuggingFaceReader, HuggingFaceWriter
+from slipway.convert.parameters import open_checkpoint, open_parameters, read_parts
 from slipway.convert.progress import Progress
 from slipway.errors import SlipwayError
 from slipway.manifest import open_product, read_manifest, verify_files
@@ -107,10 +107,10 @@ def write_model(checkpoint: Path, base: Path, folder: Path, architecture: Archit
         writer = HuggingFaceWriter(folder, base, tensors)
         try:
             for piece in pieces(architecture):
-                parts = layouts.split(piece, read_piece(source, piece), architecture)
+                parts = read_parts(source, piece, architecture)
                 for name, part in zip(piece.names, parts, strict=True):
                     # In the checkpoint's type: a base in float32 was rounded when training loaded it.
-                    if not torch.equal(as_bytes(part), as_bytes(before.read(name).to(part.dtype))):
+                    if not same_bits(part, before.read(name).to(part.dtype)):
                         outcome.changed.add(name)
                     _write(writer, outcome, name, part)
                     progress.add(tensors[name].size)
@@ -146,7 +146,7 @@ def remove_model(folder: Path) -> None:
 
 def _write(writer: HuggingFaceWriter, outcome: Outcome, name: str, tensor: torch.Tensor) -> None:
     tensor = tensor.to(DTYPES[writer.tensors[name].dtype])
-    if not torch.isfinite(tensor).all():
+    if not all_finite(tensor):
         raise SlipwayError(
             f"{name} of the trained model has infinite or undefined elements; take an earlier checkpoint, and train "
             "with a lower learning rate or gradient norm"

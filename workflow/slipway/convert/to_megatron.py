@@ -5,6 +5,7 @@ import logging
 import math
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -14,10 +15,11 @@ import torch
 from blake3 import blake3
 
 from slipway.convert import layouts
-from slipway.convert.hugging_face import HuggingFaceReader, as_bytes
-from slipway.convert.parameters import open_checkpoint, open_parameters, read_piece
+from slipway.convert.bits import all_finite, as_bytes, same_bits
+from slipway.convert.hugging_face import HuggingFaceReader
+from slipway.convert.parameters import open_checkpoint, open_parameters, read_parts
 from slipway.convert.progress import Progress
-from slipway.convert.torch_dist import Chunk, write_checkpoint
+from slipway.convert.torch_dist import Chunk, MappedReader, TorchDistReader, write_checkpoint
 from slipway.errors import SlipwayError
 from slipway.manifest import open_product, write_json
 from slipway.models.architecture import Architecture, read_architecture
@@ -26,11 +28,13 @@ from slipway.models.names import Piece, extra_state_keys, pieces
 from slipway.models.source import source_fingerprint
 from slipway.models.weights import weights_digest
 
-VERSION = 2
+VERSION = 3
 CHECKPOINT = "checkpoint"
 TENSORS = "tensors.json"
 # For file headers and indexes, besides the tensors themselves.
 SPARE_BYTES = 64 * 2**20
+# Each has one tensor's parts in memory, where these do not lie in the files as they are.
+VERIFYING_THREADS = 2
 
 logger = logging.getLogger(__name__)
 
@@ -80,29 +84,44 @@ def verify(reader: HuggingFaceReader, architecture: Architecture, checkpoint: Pa
     Returns, by Hugging Face name, the Megatron key, its index by layer and expert, shape, type, BLAKE3 digest of the
     bytes and whether all elements are finite. Raises `SlipwayError` naming the first tensor that differs.
     """
-    written = open_checkpoint(checkpoint, architecture)
+    written = open_checkpoint(checkpoint, architecture, MappedReader)
+    for weight in architecture.weights:
+        if weight.layout is Layout.VOCABULARY:
+            _check_padding(written, weight.key, architecture)
     found: dict[str, dict[str, Any]] = {}
-    for piece in pieces(architecture):
-        tensor = read_piece(written, piece)
-        if torch.count_nonzero(tensor[piece.shape[0] :]):
-            raise SlipwayError(f"{checkpoint}: {piece.key} has content in the rows that pad the vocabulary")
-        parts = layouts.split(piece, tensor, architecture)
-        for name, part in zip(piece.names, parts, strict=True):
-            original, restored = as_bytes(reader.read(name)), as_bytes(part)
-            if not torch.equal(original, restored):
-                raise SlipwayError(
-                    f"{checkpoint}: {piece.key}{f' at {list(piece.index)}' if piece.index else ''} differs from "
-                    f"{name} of {reader.folder}; convert again (if the source changed meanwhile, that is why)"
-                )
-            found[name] = {
-                "megatron": piece.key,
-                "index": list(piece.index),
-                "shape": list(part.shape),
-                "dtype": reader.tensors[name].dtype,
-                "blake3": blake3(restored.numpy().data, max_threads=blake3.AUTO).hexdigest(),
-                "finite": bool(torch.isfinite(part).all()),
-            }
+    # all of the work is done outside of Python's lock
+    with ThreadPoolExecutor(VERIFYING_THREADS) as pool:
+        for verified in pool.map(partial(_verify_piece, reader, written, architecture), pieces(architecture)):
+            found |= verified
     return found
+
+
+def _verify_piece(
+    reader: HuggingFaceReader, written: TorchDistReader, architecture: Architecture, piece: Piece
+) -> dict[str, dict[str, Any]]:
+    found = {}
+    for name, part in zip(piece.names, read_parts(written, piece, architecture), strict=True):
+        if not same_bits(reader.read(name), part):
+            raise SlipwayError(
+                f"{written.folder}: {piece.key}{f' at {list(piece.index)}' if piece.index else ''} differs from "
+                f"{name} of {reader.folder}; convert again (if the source changed meanwhile, that is why)"
+            )
+        found[name] = {
+            "megatron": piece.key,
+            "index": list(piece.index),
+            "shape": list(part.shape),
+            "dtype": reader.tensors[name].dtype,
+            "blake3": blake3(as_bytes(part).numpy().data, max_threads=blake3.AUTO).hexdigest(),
+            "finite": all_finite(part),
+        }
+    return found
+
+
+def _check_padding(written: TorchDistReader, key: str, architecture: Architecture) -> None:
+    rows, *width = written.shapes[key]
+    padding = rows - architecture.vocab_size
+    if padding and torch.count_nonzero(written.read(key, [architecture.vocab_size, 0], [padding, *width])):
+        raise SlipwayError(f"{written.folder}: {key} has content in the rows that pad the vocabulary")
 
 
 def _write(reader: HuggingFaceReader, architecture: Architecture, folder: Path, vocab_multiple: int) -> None:

@@ -11,8 +11,12 @@ Reading and writing need no process group.
 
 import io
 import json
+import math
+import mmap
 import pickle
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +45,7 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 from torch.distributed.checkpoint.storage import WriteResult
 
+from slipway.convert.archive import find_payload
 from slipway.errors import SlipwayError
 
 # See megatron.core.dist_checkpointing.core.CheckpointingConfig of megatron-core 0.16.1
@@ -73,9 +78,24 @@ def write_checkpoint(folder: Path, chunks: Sequence[Chunk], empty_objects: Seque
     """
     planner = _Planner(chunks, empty_objects)
     writer = _Writer(folder, len(chunks) + len(empty_objects), threads)
-    dcp.save({}, storage_writer=writer, planner=planner, no_dist=True)
+    with _without_checksums():
+        dcp.save({}, storage_writer=writer, planner=planner, no_dist=True)
     torch.save({}, folder / "common.pt")
     (folder / "metadata.json").write_text(json.dumps(FORMAT), encoding="utf-8")
+
+
+@contextmanager
+def _without_checksums() -> Iterator[None]:
+    """Leave out the CRC-32 in torch's archives: it takes as long as writing, and torch.load does not look at it.
+
+    The manifest has a stronger digest of every file.
+    """
+    before = torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(False)
+    try:
+        yield
+    finally:
+        torch.serialization.set_crc32_options(before)
 
 
 class TorchDistReader:
@@ -131,11 +151,51 @@ class TorchDistReader:
         return target
 
 
+class MappedReader(TorchDistReader):
+    """Reads what this module wrote: chunks are views of mapped files, which cost no private memory.
+
+    A box that is not one stored chunk is read as `TorchDistReader` does.
+    """
+
+    def __init__(self, folder: Path):
+        super().__init__(folder)
+        self._files: dict[str, memoryview] = {}
+        self._lock = threading.Lock()
+
+    def read(self, key: str, offset: Sequence[int], shape: Sequence[int]) -> torch.Tensor:
+        """Return the box of a tensor that starts at `offset`; do not write to it."""
+        place = self._metadata.storage_data.get(MetadataIndex(key, torch.Size(offset)))
+        chunks = self._tensors[key].chunks
+        if place is None or not any(
+            tuple(c.offsets) == tuple(offset) and tuple(c.sizes) == tuple(shape) for c in chunks
+        ):
+            return super().read(key, offset, shape)
+        archive = self._file(place.relative_path)[place.offset : place.offset + place.length]
+        dtype = self.dtype(key)
+        try:
+            payload = find_payload(archive)
+        except ValueError as error:
+            raise SlipwayError(f"{self.folder}: cannot read {key} ({error}); the checkpoint is damaged") from None
+        count = math.prod(shape)
+        if payload.size != count * dtype.itemsize:
+            raise SlipwayError(f"{self.folder}: {key} has {payload.size} bytes, which is not its shape")
+        return torch.frombuffer(archive, dtype=dtype, count=count, offset=payload.begin).view(*shape)
+
+    def _file(self, name: str) -> memoryview:
+        with self._lock:
+            if name not in self._files:
+                with (self.folder / name).open("rb") as file:
+                    # ACCESS_COPY: torch wants memory that could be written to. Nobody writes, so nothing is copied.
+                    self._files[name] = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+            return self._files[name]
+
+
 class _Writer(dcp.FileSystemWriter):
     """DCP's writer, without the path and the random id it puts into `.metadata`: equal work, equal bytes."""
 
     def __init__(self, folder: Path, items: int, threads: int):
-        super().__init__(folder, thread_count=threads, overwrite=False)
+        # the files are forced to disk when the product is published, by when most of them are there
+        super().__init__(folder, thread_count=threads, overwrite=False, sync_files=False)
         self._items = items
 
     def storage_meta(self) -> StorageMeta | None:

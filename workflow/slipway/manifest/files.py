@@ -28,7 +28,7 @@ def atomic_path(path: Path, mode: int = 0o666) -> Iterator[Path]:
             os.fsync(written.fileno())
         temporary.chmod(mode & ~_umask())
         temporary.replace(path)
-        sync_folder(path.parent)
+        sync_path(path.parent)
     except OSError as error:
         # a write that fails for want of space does not say where
         error.filename = error.filename or str(path)
@@ -59,9 +59,9 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def sync_folder(folder: Path) -> None:
-    """Make renames inside `folder` survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
+def sync_path(path: Path) -> None:
+    """Make a file's content, or the names in a folder, survive a power cut."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

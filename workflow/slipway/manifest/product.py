@@ -143,11 +143,14 @@ class Product:
     def publish(self, paths: Iterable[Path], facts: dict[str, Any]) -> Manifest:
         """Record the work as complete and write the manifest that Snakemake waits for, in this order.
 
-        `paths` are files below the folder; `facts` is JSON that later stages and the report read.
+        `paths` are files below the folder, which are on the disk before the manifest is; `facts` is JSON that later
+        stages and the report read.
         """
+        listed = sorted(paths)
+        for path in (*listed, *{path.parent for path in listed}):
+            files.sync_path(path)
         entries = [
-            FileEntry(str(path.relative_to(self.folder)), path.stat().st_size, files.hash_file(path))
-            for path in sorted(paths)
+            FileEntry(str(path.relative_to(self.folder)), path.stat().st_size, files.hash_file(path)) for path in listed
         ]
         manifest = Manifest(self.stage, self.fingerprint, self.inputs, entries, facts)
         provenance.write_sidecar(self.folder / "provenance.json", self.stage, self._started)

@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 from torch.distributed import checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import create_default_global_save_plan
 from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
@@ -74,14 +75,28 @@ def write_checkpoint(folder: Path, chunks: Sequence[Chunk], empty_objects: Seque
     """Write a checkpoint into `folder`, which must not hold one.
 
     `empty_objects` are keys of module states without content. `threads` is how many files are written at once.
-    At any time one chunk a thread is in memory.
+    At any time one chunk a thread is in memory. Raises `OSError` for what the disk refuses.
     """
     planner = _Planner(chunks, empty_objects)
     writer = _Writer(folder, len(chunks) + len(empty_objects), threads)
-    with _without_checksums():
-        dcp.save({}, storage_writer=writer, planner=planner, no_dist=True)
+    try:
+        with _without_checksums():
+            dcp.save({}, storage_writer=writer, planner=planner, no_dist=True)
+    except CheckpointException as error:  # no Exception, to torch
+        raise _fault_of_disk(error) from error
     torch.save({}, folder / "common.pt")
     (folder / "metadata.json").write_text(json.dumps(FORMAT), encoding="utf-8")
+
+
+def _fault_of_disk(error: CheckpointException) -> OSError:
+    """Return what the system said; torch wraps it, and its own archive then finds itself too short."""
+    for fault, _ in error.failures.values():
+        link: BaseException | None = fault
+        while link is not None:
+            if isinstance(link, OSError):
+                return link
+            link = link.__cause__ or link.__context__
+    return OSError(str(next(iter(error.failures.values()))[0]))
 
 
 @contextmanager

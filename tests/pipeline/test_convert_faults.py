@@ -1,0 +1,182 @@
+"""What can go wrong with a conversion: one clear error each, and never a folder that looks finished and is not."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from slipway.convert import to_megatron
+from slipway.convert.to_megatron import CHECKPOINT, TENSORS, convert_megatron
+from slipway.errors import SlipwayError
+
+SIZES = {
+    "vocab_size": 4096,
+    "hidden_size": 256,
+    "intermediate_size": 1024,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+}
+ROOT = Path(to_megatron.__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("source") / "model"
+    torch.manual_seed(0)
+    Qwen2ForCausalLM(Qwen2Config(**SIZES)).to(torch.bfloat16).save_pretrained(folder, max_shard_size="8MB")
+    return folder
+
+
+@pytest.fixture
+def source(model: Path, tmp_path: Path) -> Path:
+    """A copy to damage."""
+    shutil.copytree(model, tmp_path / "model")
+    return tmp_path / "model"
+
+
+def shards(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.safetensors"))
+
+
+def change_index(folder: Path, change) -> None:
+    path = folder / "model.safetensors.index.json"
+    index = json.loads(path.read_text())
+    change(index["weight_map"])
+    path.write_text(json.dumps(index))
+
+
+def change_shard(path: Path, change) -> None:
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+def cut_off(folder: Path) -> None:
+    with shards(folder)[1].open("r+b") as file:
+        file.truncate(shards(folder)[1].stat().st_size - 100)
+
+
+def move_in_index(folder: Path) -> None:
+    change_index(folder, lambda names: names.update({"model.norm.weight": shards(folder)[0].name}))
+
+
+def add_tensor(folder: Path) -> None:
+    change_shard(shards(folder)[0], lambda tensors: tensors.update({"extra.weight": torch.zeros(2)}))
+    change_index(folder, lambda names: names.update({"extra.weight": shards(folder)[0].name}))
+
+
+def lose_tensor(folder: Path) -> None:
+    change_shard(shards(folder)[-1], lambda tensors: tensors.pop("model.norm.weight"))
+    change_index(folder, lambda names: names.pop("model.norm.weight"))
+
+
+def widen_config(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": 1536}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (cut_off, "fetch it again"),
+        (lambda folder: shards(folder)[0].unlink(), "missing, though model.safetensors.index.json lists it"),
+        (move_in_index, "contradicts the files about model.norm.weight"),
+        (add_tensor, "not known: extra.weight"),
+        (lose_tensor, "missing: model.norm.weight"),
+        (widen_config, "but config.json makes it"),
+        (lambda folder: (folder / "config.json").write_text("{"), "not JSON"),
+    ],
+    ids=["cut off", "shard missing", "index", "extra tensor", "missing tensor", "config", "no config"],
+)
+def test_a_source_that_is_not_whole_is_refused_by_name(source: Path, tmp_path: Path, damage, words: str) -> None:
+    damage(source)
+    with pytest.raises(SlipwayError, match=words) as raised:
+        convert_megatron(source, tmp_path / "megatron")
+    assert str(source) in str(raised.value)
+    assert not (tmp_path / "megatron/manifest.json").exists()
+
+
+def test_elements_that_are_not_finite_are_reported(source: Path, tmp_path: Path) -> None:
+    def spoil(tensors: dict[str, torch.Tensor]) -> None:
+        tensors["model.norm.weight"][3] = float("nan")
+
+    change_shard(shards(source)[-1], spoil)
+    convert_megatron(source, tmp_path / "megatron")
+    manifest = json.loads((tmp_path / "megatron/manifest.json").read_text())
+    assert manifest["facts"]["not_finite"] == 1
+    tensors = json.loads((tmp_path / "megatron" / TENSORS).read_text())
+    assert [name for name, facts in tensors.items() if not facts["finite"]] == ["model.norm.weight"]
+
+
+def test_too_little_space_is_said_before_anything_is_written(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is too small cannot be had here; its figure is pretended."""
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(0, 0, 1_000_000))
+    with pytest.raises(SlipwayError, match="GB are free there"):
+        convert_megatron(model, tmp_path / "megatron")
+    assert not list((tmp_path / "megatron" / CHECKPOINT).glob("*.distcp"))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs a small file system, which root can mount")
+def test_a_disk_that_fills_up_leaves_nothing_half_written(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = namedtuple("usage", "total used free")
+    target = tmp_path / "small"
+    target.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=10m", "tmpfs", target], capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(0, 0, 10**12))  # as if it filled up meanwhile
+        with pytest.raises(SlipwayError, match=r"cannot write the checkpoint of .*no space left"):
+            convert_megatron(model, target / "megatron")
+        assert not (target / "megatron" / CHECKPOINT).exists()
+        assert not (target / "megatron/manifest.json").exists()
+    finally:
+        subprocess.run(["umount", target], check=True)
+
+
+def test_killed_at_any_moment_it_never_looks_finished_and_can_be_done_again(model: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("killed_conversions.py"), model, tmp_path / "megatron", "10"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout) >= 5  # most were killed in the middle
+    undisturbed = tmp_path / "measure"
+    assert (tmp_path / "megatron/manifest.json").read_bytes() == (undisturbed / "manifest.json").read_bytes()
+
+
+def test_of_two_at_once_one_works_and_the_other_takes_its_product(model: Path, tmp_path: Path) -> None:
+    written = []
+    write = to_megatron._write
+
+    def counted(*arguments):
+        written.append(1)
+        write(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(to_megatron, "_write", counted)
+        both = [threading.Thread(target=convert_megatron, args=(model, tmp_path / "megatron")) for _ in range(2)]
+        for thread in both:
+            thread.start()
+        for thread in both:
+            thread.join(120)
+    assert len(written) == 1
+    assert (tmp_path / "megatron/manifest.json").is_file()

@@ -37,7 +37,7 @@ check: $(INSTALLED)
 	snakefmt --check Snakefile workflow/rules
 	mypy
 	snakemake --lint --snakefile Snakefile --configfile config.yaml
-	python -m pytest -q -n 2 tests/unit
+	python -m pytest -q -n 2 tests/unit tests/differential/test_agreement.py::test_thirty_random_cases_get_the_same_answer
 
 test: check
 	bash tests/run.sh

@@ -3,7 +3,6 @@
 from slipway.cli import run, stage_parser, start
 from slipway.config.load import load_config, named
 from slipway.config.paths import ResultPaths
-from slipway.convert.to_megatron import convert_megatron
 from slipway.models.source import local_folder
 
 
@@ -14,7 +13,11 @@ def main() -> None:
     arguments = start(parser)
     config = load_config(arguments.config)
     paths = ResultPaths(arguments.results)
-    source = local_folder(named(config.models, "models", arguments.model), arguments.model, paths)
+    model = named(config.models, "models", arguments.model)
+    # after what can be told without it: torch takes seconds to import
+    from slipway.convert.to_megatron import convert_megatron
+
+    source = local_folder(model, arguments.model, paths)
     convert_megatron(source, paths.megatron_model(arguments.model))
 
 

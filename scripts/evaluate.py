@@ -3,7 +3,6 @@
 from slipway.cli import run, stage_parser, start
 from slipway.config.load import load_config, named
 from slipway.config.paths import ResultPaths
-from slipway.evaluate.stage import EvaluationTask, evaluate_model
 from slipway.models.source import local_folder
 
 
@@ -16,6 +15,9 @@ def main() -> None:
     config = load_config(arguments.config)
     paths = ResultPaths(arguments.results)
     settings = named(config.runs, "runs", arguments.run)
+    # after what can be told without it: torch takes seconds to import
+    from slipway.evaluate.stage import EvaluationTask, evaluate_model
+
     tasks = [
         EvaluationTask(
             name=name,

@@ -3,7 +3,6 @@
 from slipway.cli import run, stage_parser, start
 from slipway.config.load import load_config, named
 from slipway.config.paths import ResultPaths
-from slipway.convert.to_hf import export_hf
 from slipway.models.source import local_folder
 
 
@@ -15,6 +14,9 @@ def main() -> None:
     config = load_config(arguments.config)
     paths = ResultPaths(arguments.results)
     model = named(config.runs, "runs", arguments.run).model
+    # after what can be told without it: torch takes seconds to import
+    from slipway.convert.to_hf import export_hf
+
     base = local_folder(config.models[model], model, paths)
     export_hf(paths.train(arguments.run), base, paths.trained_model(arguments.run))
 

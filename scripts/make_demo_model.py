@@ -4,7 +4,6 @@ from slipway.cli import run, stage_parser, start
 from slipway.config.load import load_config, named
 from slipway.config.paths import ResultPaths
 from slipway.errors import SlipwayError
-from slipway.models.demo import make_demo_model
 
 
 def main() -> None:
@@ -15,6 +14,9 @@ def main() -> None:
     recipe = named(load_config(arguments.config).models, "models", arguments.model).demo
     if recipe is None:
         raise SlipwayError(f"models.{arguments.model}: has no `demo` recipe, so there is nothing to make")
+    # after what can be told without it: torch takes seconds to import
+    from slipway.models.demo import make_demo_model
+
     paths = ResultPaths(arguments.results)
     make_demo_model(recipe, paths.data(recipe.data), paths.hf_model(arguments.model))
 

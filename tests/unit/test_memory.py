@@ -3,7 +3,10 @@
 from dataclasses import replace
 
 import pytest
+import yaml
 
+from slipway.config.schema import Run
+from slipway.config.verl import flatten, merge
 from slipway.models.architecture import Architecture
 from slipway.models.known import find_dimensions
 from slipway.models.layout import Layout
@@ -14,6 +17,8 @@ from slipway.preflight.planning.calibration import GIB, MEMORY_BAND
 from slipway.preflight.planning.hardware import GPUS, gpu_named, gpu_with_memory
 from slipway.preflight.planning.memory import Forecast, cache_bytes_per_token, forecast, state
 from slipway.preflight.planning.workload import Workload
+from slipway.preflight.subject import Subject
+from slipway.preflight.walltime import check_walltime
 
 H200 = GPUS["H200-141GB"].memory
 # what was trained, 2026-08 on one H200: Qwen2.5-0.5B's sizes with an output layer of its own
@@ -151,6 +156,25 @@ def test_a_launch_that_cannot_fit_is_an_error(model, nodes, rollout, more, rules
     found = judge(LAUNCH.format(model=model, nodes=nodes, rollout=rollout, more=more), gpu=gpu_named("H100-80GB"))
     assert [finding.rule for finding in found if finding.severity == "error"] == rules
     assert any(model in finding.why for finding in found)  # whose dimensions were taken
+
+
+@pytest.mark.parametrize(("minutes", "gpu_memory", "rules"), [(1440, 80, []), (5, 80, ["S21"]), (5, None, [])])
+def test_a_time_limit_without_room_for_a_step_is_a_warning(minutes, gpu_memory, rules):
+    model = find_dimensions("Qwen/Qwen2.5-1.5B")
+    launch = LAUNCH.format(model="Qwen/Qwen2.5-1.5B", nodes=1, rollout=1, more="")
+    settings = settings_of(launch)
+    run = Run(model="m", data="d", evaluation=["e"], steps=10, runtime_minutes=minutes)
+    subject = Subject(settings, model, gpu_memory=gpu_memory and gpu_memory * GIB)
+    found = list(check_walltime("mine", run, model, subject))
+    assert [finding.rule for finding in found] == rules
+    assert all(finding.severity == "warning" and finding.key == "runs.mine.runtime_minutes" for finding in found)
+
+
+def settings_of(launch: str) -> dict:
+    words = [
+        word for word in launch.replace("\\\n", " ").split() if "=" in word and not word.startswith("model_engine")
+    ]
+    return flatten(merge({key: yaml.safe_load(value) for key, value in (word.split("=", 1) for word in words)}))
 
 
 def test_a_gpu_is_found_by_name_or_by_memory():

@@ -27,6 +27,7 @@ from slipway.preflight.auto_layout import fastest_layout, layout_on_cpu
 from slipway.preflight.findings import Finding, errors
 from slipway.preflight.rules import check as check_rules
 from slipway.preflight.subject import Subject, subject_of_run
+from slipway.preflight.walltime import check_walltime
 
 
 @dataclass(frozen=True)
@@ -213,6 +214,8 @@ def _resolve_run(name: str, run: Run, config: Config, paths: ResultPaths) -> tup
         return None, problems
     subject = subject_to_judge(name, run, data, resolved, model)
     findings = check_rules(subject)
+    if model is not None and not errors(findings):
+        findings += check_walltime(name, run, model, subject)
     problems += [finding.as_problem() for finding in errors(findings)]
     if started is not None and not problems:
         problems += changed_since_start(name, started, resolved.plain())

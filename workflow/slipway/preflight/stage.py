@@ -25,6 +25,7 @@ from slipway.preflight.rules.batches import arithmetic
 from slipway.preflight.rules.memory import forecast_of
 from slipway.preflight.subject import Subject
 from slipway.preflight.versions import check_kernels, check_pairs, installed
+from slipway.preflight.walltime import check_walltime
 
 VERSION = 3
 
@@ -107,6 +108,7 @@ def _check(candidate: Candidate, folder: Path) -> tuple[list[Finding], dict[str,
     findings += check_pairs(installed())
     if run.device == "cuda":
         findings += check_kernels(candidate.subject)
+    findings += check_walltime(candidate.name, run, candidate.model, candidate.subject)
     findings += check_disk(candidate.name, run, candidate.model, folder)
     findings += check_with_verl(candidate.name, candidate.resolved)
     findings += inputs.check_tokenizer(run.model, candidate.model_folder, candidate.model)

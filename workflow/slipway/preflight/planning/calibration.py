@@ -53,3 +53,7 @@ LAYER_OVERHEAD = 60e-6
 HOST_LINK = 25e9
 # parameters a second that Adam updates on the CPUs of a node, in host memory
 HOST_ADAM = 2e9
+# from the start of a job to its first step: 243-267 s by the ledger of one H200 (docs/measurements/2026-12-01)
+START_UP = 300.0
+# of a checkpoint to a shared file system, bytes a second and node (assumed)
+SAVE_BANDWIDTH = 1e9

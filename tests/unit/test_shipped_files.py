@@ -11,7 +11,8 @@ import pytest
 
 from slipway.config import schema
 from slipway.config.json_schema import json_schema
-from slipway.config.load import load_config
+from slipway.config.load import load_config, overlay, read_yaml
+from slipway.resolve import plan
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -54,9 +55,17 @@ def test_the_demo_config_is_good_and_names_every_key():
 
 
 @pytest.mark.parametrize("preset", sorted((ROOT / "workflow/presets").glob("*.yaml")), ids=lambda path: path.stem)
-def test_presets_lie_well_over_the_demo(preset):
-    config = load_config(ROOT / "config.yaml", preset)
-    assert config.runs
+def test_presets_are_sound_before_anything_is_fetched(preset, tmp_path):
+    checked = plan(overlay(read_yaml(ROOT / "config.yaml"), read_yaml(preset)), tmp_path)
+    assert checked.runs
+    for run in checked.runs.values():
+        assert run.findings == ()
+        assert run.run.device == "cuda"
+    assert f"--configfile {preset.relative_to(ROOT)} -n" in preset.read_text()
+
+
+def test_there_are_presets():
+    assert len(list((ROOT / "workflow/presets").glob("*.yaml"))) >= 3
 
 
 # status and plan only look; every other script is a rule's.

@@ -54,6 +54,6 @@ def check(subject: Subject) -> Iterator[Finding]:
     amount = f"phase {peak.name} is forecast to need {peak.total / GIB:.1f} GiB of the GPU's {memory / GIB:.0f}"
     remedy = f"More model parallelism, {levers}; the table of preflight.md has every term."
     if needed.exceeds(memory):
-        yield subject.error("S16", key, f"{amount}, and the forecast errs by {MEMORY_BAND:.0%} at most.", remedy)
+        yield subject.error("S16", key, f"{amount}: too much even if that is {MEMORY_BAND:.0%} too high.", remedy)
     elif needed.may_exceed(memory):
         yield subject.warning("S16", key, f"{amount}: it may not fit.", remedy)

@@ -191,7 +191,8 @@ def _memory(candidate: Candidate) -> list[str]:
             for phase in needed.phases
         ]
         lines += [
-            f"Forecast for the GPU that needs most, of {memory / GIB:.0f} GiB; take it to be off by up to {MEMORY_BAND:.0%} (docs/memory.md).",
+            f"Forecast for the GPU that needs most, of {memory / GIB:.0f} GiB; take it to be off by up to "
+            f"{MEMORY_BAND:.0%} (docs/memory.md).",
             "",
             *_table(("phase", "GiB", "made of"), phases),
             "",

@@ -53,6 +53,9 @@ def main() -> None:
         has_reference=not arguments.no_reference,
     )
     model = find_dimensions(arguments.model)
+    for limit, what in ((model.max_positions, "positions end at"), (model.window, "layers attend to the last")):
+        if limit is not None and work.length > limit:
+            raise SlipwayError(f"--prompt and --response: {work.length} tokens together; the model's {what} {limit}")
     ranking = plan_layouts(model, machine, work)
     if arguments.json:
         print(

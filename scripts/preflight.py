@@ -13,10 +13,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from slipway.cli import run, start_logging
-from slipway.config.load import overlay, read_yaml
+from slipway.config.load import ConfigError, Problem, overlay, read_yaml
 from slipway.errors import SlipwayError
-from slipway.models.known import find_dimensions
-from slipway.preflight.findings import Finding, as_text, errors
+from slipway.preflight.findings import Finding, Severity, as_text, errors
 from slipway.preflight.planning.hardware import gpu_named
 from slipway.resolve import Plan, architecture_of, model_folder, plan, subject_to_judge
 
@@ -42,8 +41,13 @@ def main() -> None:
         return
     if arguments.config is None:
         parser.error("name a config, or give --verl-args")
-    # raises with every static error of every run
-    checked = plan(overlay(read_yaml(DEFAULTS), read_yaml(arguments.config)), arguments.results)
+    try:
+        checked = plan(overlay(read_yaml(DEFAULTS), read_yaml(arguments.config)), arguments.results)
+    except ConfigError as error:  # with every static error of every run
+        if not arguments.json:
+            raise
+        tell([as_finding(problem) for problem in error.problems], as_json=True)
+        return
     if arguments.static or arguments.run is None:
         names = [arguments.run] if arguments.run else list(checked.runs)
         tell([finding for name in names for finding in checked.resolved(name).findings], arguments.json)
@@ -60,7 +64,12 @@ def judge_command_line(text: str, model: str | None, gpu: str | None) -> list[Fi
             text = Path(text[1:]).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise SlipwayError(f"--verl-args {text}: cannot be read: {error}") from None
-    return judge(text, find_dimensions(model) if model else None, gpu_named(gpu) if gpu else None)
+    return judge(text, model, gpu_named(gpu) if gpu else None)
+
+
+def as_finding(problem: Problem) -> Finding:
+    """Return a problem of the config as a finding."""
+    return Finding("config", Severity.ERROR, problem.key, problem.value, problem.why, problem.remedy)
 
 
 def tell(findings: Sequence[Finding], as_json: bool) -> None:

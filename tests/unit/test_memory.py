@@ -16,7 +16,7 @@ from slipway.preflight.planning import calibration
 from slipway.preflight.planning.calibration import GIB, MEMORY_BAND
 from slipway.preflight.planning.hardware import GPUS, gpu_named, gpu_with_memory
 from slipway.preflight.planning.memory import Forecast, cache_bytes_per_token, forecast, state
-from slipway.preflight.planning.workload import Workload
+from slipway.preflight.planning.workload import Workload, workload_of
 from slipway.preflight.subject import Subject
 from slipway.preflight.walltime import check_walltime
 
@@ -187,3 +187,59 @@ def test_a_gpu_is_found_by_name_or_by_memory():
 
 def test_the_band_covers_what_was_measured_with_room():
     assert 0.1 <= calibration.MEMORY_BAND <= 0.25
+
+
+RECOMPUTED = "actor_rollout_ref.actor.megatron.override_transformer_config.recompute"
+
+
+@pytest.mark.parametrize(
+    ("more", "saves"),
+    [
+        ({"granularity": "full", "method": "uniform", "num_layers": 1}, True),
+        ({"granularity": "full", "method": "block", "num_layers": 28}, True),
+        # one of 28 layers, and all layers at once
+        ({"granularity": "full", "method": "block", "num_layers": 1}, False),
+        ({"granularity": "full", "method": "uniform", "num_layers": 28}, False),
+    ],
+)
+def test_recomputation_saves_what_it_does_not_hold(more, saves):
+    keys = " ".join(f"{RECOMPUTED}_{name}={value}" for name, value in more.items())
+    lengths = "data.max_prompt_length=8192 data.max_response_length=24576"
+    settings = settings_of(LAUNCH.format(model="x", nodes=1, rollout=2, more=f"{lengths} {keys}"))
+    model = find_dimensions("Qwen/Qwen2.5-7B-Instruct")
+
+    def update(changed: dict) -> float:
+        work = workload_of(Subject(changed, model))
+        return sum(phase(forecast(model, Layout(8), work, H200, 8), "update").values())
+
+    plain = {key: value for key, value in settings.items() if not key.startswith(RECOMPUTED)}
+    assert (update(settings) < 0.7 * update(plain)) is saves
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "actor_rollout_ref.model.lora.rank=32",
+        f"{RECOMPUTED}_granularity=selective {RECOMPUTED}_modules=[mlp,core_attn]",
+    ],
+)
+def test_what_the_forecast_has_no_terms_for_has_no_forecast(more):
+    launch = LAUNCH.format(model="Qwen/Qwen2.5-72B", nodes=1, rollout=8, more=more)
+    assert {finding.rule for finding in judge(launch, gpu=gpu_named("H100-80GB"))} <= {"S13", "R31"}
+
+
+def test_weights_that_exceed_the_rollout_share_are_refused_exactly():
+    # 235.09e9 x 2 bytes / 8 = 54.7 GiB; 0.68 x 80 = 54.4 GiB
+    for share, refused in ((0.68, True), (0.75, False)):
+        more = f"actor_rollout_ref.rollout.gpu_memory_utilization={share}"
+        launch = LAUNCH.format(model="Qwen/Qwen3-235B-A22B", nodes=16, rollout=8, more=more)
+        found = {finding.rule for finding in judge(launch, gpu=gpu_named("H100-80GB"))}
+        assert ("S17" in found) is refused
+
+
+def test_an_engine_that_keeps_its_memory_is_counted_in_the_update():
+    plain, kept = (
+        sum(phase(forecast(MODEL, Layout(1), replace(WORK, rollout_sleeps=sleeps), H200, 1), "update").values())
+        for sleeps in (True, False)
+    )
+    assert kept - plain == pytest.approx(0.5 * H200)

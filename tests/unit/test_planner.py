@@ -177,6 +177,17 @@ def test_auto_takes_the_fastest_that_fits_with_the_runs_own_settings():
     assert 8 // (chosen.tensor * chosen.pipeline * chosen.context) == 1
 
 
+def test_auto_takes_nothing_that_the_forecast_puts_above_the_memory():
+    with pytest.raises(SlipwayError, match=r"no layout fits by forecast; TP \d PP \d .*comes nearest"):
+        fastest_layout(subject("Qwen/Qwen2.5-7B-Instruct", 8, memory=40))
+
+
+def test_auto_says_that_the_micro_batch_divides_nothing():
+    seven = {"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 7}
+    with pytest.raises(SlipwayError, match="micro batches of 7 responses do not divide"):
+        fastest_layout(subject("Qwen/Qwen2.5-0.5B", 8, **seven))
+
+
 def test_auto_on_the_cpu_takes_the_least_parallelism():
     model = find_dimensions("HuggingFaceTB/SmolLM2-135M-Instruct")
     assert layout_on_cpu(1, 1, model) == Parallel()
@@ -207,6 +218,8 @@ def test_the_command_ranks_and_explains():
         (["Qwen/Qwen2.5-0.5B", "--gpus", "8", "--prompts", "4", "--mini-batch", "8"], "more than the 4 prompts"),
         (["Qwen/Qwen2.5-0.5B", "--gpus", "0"], "is not above 0"),
         (["deepseek-ai/DeepSeek-V3", "--gpus", "8"], ""),
+        (["Qwen/Qwen2.5-7B-Instruct", "--gpus", "8", "--response", "60000"], "positions end at 32768"),
+        (["mistralai/Mistral-7B-v0.1", "--gpus", "8", "--response", "6000"], "attend to the last 4096"),
     ],
 )
 def test_a_request_that_cannot_be_met_is_said(arguments, words):
@@ -220,7 +233,12 @@ def test_the_settings_are_a_launch_that_preflight_takes():
     from slipway.preflight.command_line import judge
     from slipway.preflight.findings import errors
 
-    for name, nodes in (("Qwen/Qwen2.5-7B-Instruct", 1), ("Qwen/Qwen3-235B-A22B", 16)):
+    for name, nodes in (
+        ("Qwen/Qwen2.5-7B-Instruct", 1),
+        ("Qwen/Qwen3-235B-A22B", 16),
+        ("mistralai/Mixtral-8x7B-v0.1", 2),
+        ("Qwen/Qwen1.5-MoE-A2.7B", 1),
+    ):
         best = plan_layouts(find_dimensions(name), Machine(nodes, 8, H100), WORK).fitting[0]
         launch = (
             f"python -m verl.trainer.main_ppo model_engine=megatron actor_rollout_ref.model.path={name} "

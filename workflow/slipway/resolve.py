@@ -24,7 +24,7 @@ from slipway.models.demo_dimensions import DEMO_MAX_POSITIONS, DEMO_VOCAB_SIZE
 from slipway.models.known import folder_of_known, known_models
 from slipway.models.parameters import stored_parameters
 from slipway.preflight.auto_layout import fastest_layout, layout_on_cpu
-from slipway.preflight.findings import Finding, errors
+from slipway.preflight.findings import Finding, Severity, errors
 from slipway.preflight.rules import check as check_rules
 from slipway.preflight.subject import Subject, subject_of_run
 from slipway.preflight.walltime import check_walltime
@@ -214,7 +214,11 @@ def _resolve_run(name: str, run: Run, config: Config, paths: ResultPaths) -> tup
         return None, problems
     subject = subject_to_judge(name, run, data, resolved, model)
     findings = check_rules(subject)
-    if model is not None and not errors(findings):
+    if model is None:
+        path = config.models[run.model].path
+        why = "its dimensions are not known before it is fetched: layout and memory are judged then."
+        findings.append(Finding("S22", Severity.NOTE, f"models.{run.model}", path, why))
+    elif not errors(findings):
         findings += check_walltime(name, run, model, subject)
     problems += [finding.as_problem() for finding in errors(findings)]
     if started is not None and not problems:

@@ -8,6 +8,7 @@ from slipway.models.architecture import Architecture
 from slipway.models.layout import Layout
 from slipway.preflight.findings import divisors
 from slipway.preflight.planning.hardware import gpu_with_memory
+from slipway.preflight.planning.in_words import describe
 from slipway.preflight.planning.search import Machine, Rejected, plan_layouts_as_given
 from slipway.preflight.planning.workload import workload_of
 from slipway.preflight.rules.divisibility import faults
@@ -47,8 +48,14 @@ def fastest_layout(subject: Subject) -> Parallel:
     ranking = plan_layouts_as_given(subject.model, machine, work)
     if not ranking.fitting:
         raise SlipwayError(f"no layout fits: {_nearest(ranking.rejected)}")
-    best = ranking.fitting[0]
-    layout = best.layout
+    memory = subject.gpu_memory
+    best = min(ranking.fitting, key=lambda one: (one.memory.peak.total > memory, one.tight, one.time.total))
+    layout, peak = best.layout, best.memory.peak
+    if peak.total > memory:
+        raise SlipwayError(
+            f"no layout fits by forecast; {describe(layout)} comes nearest: phase {peak.name} needs "
+            f"{peak.total / 2**30:.0f} GiB. Given explicitly, it is tried"
+        )
     return Parallel(
         tensor=layout.tensor,
         pipeline=layout.pipeline,
@@ -61,5 +68,6 @@ def fastest_layout(subject: Subject) -> Parallel:
 
 
 def _nearest(rejected: Sequence[Rejected]) -> str:
-    """Return why the last few families were dropped: those with the most model parallelism."""
-    return "; ".join(f"TP {one.tensor} PP {one.pipeline}: {one.why.rstrip('.')}" for one in rejected[-3:])
+    """Return why the last few families were dropped, those that Megatron would take before the others."""
+    nearest = [one for one in rejected if one.buildable] or list(rejected)
+    return "; ".join(f"TP {one.tensor} PP {one.pipeline}: {one.why.rstrip('.')}" for one in nearest[-3:])

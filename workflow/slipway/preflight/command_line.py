@@ -1,53 +1,39 @@
-"""Judge somebody's own launch of verl: the text of a command or script becomes a resolved config and findings.
+"""Judge somebody's own launch of verl: the overrides in a command or script become a resolved config and findings.
 
-What Hydra would do with each override is done by Hydra's own parser; nothing of the script is run.
+What Hydra would do with each override is done by Hydra's own parser.
 """
 
-import re
-import shlex
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from slipway.config.verl import flatten, merge
 from slipway.config.verl_defaults import verl_defaults
-from slipway.config.verl_keys import meant, renamed
+from slipway.config.verl_keys import meant
 from slipway.errors import SlipwayError
-from slipway.models.architecture import Architecture
-from slipway.models.known import find_dimensions, known_models
-from slipway.preflight.findings import Finding, Severity
+from slipway.models.architecture import Architecture, read_architecture
+from slipway.models.known import find_dimensions, folder_of_known, known_models
+from slipway.models.maps import MAPS
+from slipway.preflight.findings import Finding, Severity, errors
+from slipway.preflight.launch_text import read_launch
 from slipway.preflight.planning.hardware import Gpu
 from slipway.preflight.rules import check
 from slipway.preflight.subject import Subject
 
-_ENTRY = re.compile(r"(^|\.)main_ppo(\.py)?$")
-_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
-_VARIABLE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)(?::?-([^}]*))?\}?")
-# Options of Hydra's own, with the number of words that follow each.
-_HYDRA = {"--config-path": 1, "--config-name": 1, "--config-dir": 1, "--cfg": 1, "--resolve": 0, "-cn": 1, "-cp": 1}
 _MEGATRON = "model_engine=megatron"
 _MODEL = "actor_rollout_ref.model.path"
 
 
-@dataclass
-class _Command:
-    """The overrides of a command line, and what was wrong with its words."""
-
-    overrides: list[str] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-
-
-def judge(text: str, model: Architecture | None = None, gpu: Gpu | None = None) -> list[Finding]:
+def judge(text: str, model: str | Architecture | None = None, gpu: Gpu | None = None) -> list[Finding]:
     """Return the findings about a launch of verl's `main_ppo`; raises `SlipwayError` when the text holds none.
 
-    Without `model`, the dimensions are those of the launch's own model path where they are known; without `gpu`,
-    nothing is said of memory.
+    `model` is a folder with a `config.json`, a name that ships, or dimensions; without it they are those of the
+    launch's own model path where they are known. Without `gpu`, nothing is said of memory.
     """
-    command = _read(text)
+    launch = read_launch(text)
     settings: dict[str, Any] = {}
-    findings = list(command.findings)
-    if _MEGATRON not in command.overrides:
+    findings = list(launch.findings)
+    # verl's own ppo_megatron_trainer.yaml selects the engine, too
+    if _MEGATRON not in launch.overrides and "megatron" not in (launch.config_name or ""):
         findings.append(
             Finding(
                 "S11",
@@ -58,106 +44,52 @@ def judge(text: str, model: Architecture | None = None, gpu: Gpu | None = None) 
                 f"Add {_MEGATRON}.",
             )
         )
-    for word in command.overrides:
+    for word in launch.overrides:
         if word != _MEGATRON:
             findings += _lay(word, settings)
     resolved = flatten(merge({_MODEL: "?"} | settings))
     if model is None and (found := _known_model(str(resolved[_MODEL]))) is not None:
-        name, model = found
+        model = found
         findings.append(
-            Finding("S13", Severity.NOTE, _MODEL, resolved[_MODEL], f"its dimensions are taken from {name}.")
+            Finding("S13", Severity.NOTE, _MODEL, resolved[_MODEL], f"its dimensions are taken from {model}.")
         )
-    return findings + check(Subject(resolved, model, gpu_memory=gpu.memory if gpu else None))
+    if isinstance(model, str):
+        findings += _left_out(model)
+        model = find_dimensions(model)
+    for key in launch.unknown:
+        resolved.pop(key, None)
+    # of a launch that was not understood there is no forecast
+    memory = gpu.memory if gpu and not errors(findings) and not launch.unknown else None
+    judged = check(Subject(resolved, model, gpu_memory=memory))
+    return findings + [finding for finding in judged if finding.key not in launch.unknown]
 
 
-def _known_model(path: str) -> tuple[str, Architecture] | None:
-    """Return the dimensions of a model path: its own config.json, or those that ship under its name."""
+def _known_model(path: str) -> str | None:
+    """Return where the dimensions of a model path are: its own config.json, or what ships under its name."""
     if (Path(path).expanduser() / "config.json").is_file():
-        return path, find_dimensions(path)
+        return path
     last = path.rstrip("/").rpartition("/")[2]
-    names = [name for name in known_models() if path == name or last == name.rpartition("/")[2]]
-    return (names[0], find_dimensions(names[0])) if names else None
+    return next((name for name in known_models() if path == name or last == name.rpartition("/")[2]), None)
 
 
-def _read(text: str) -> _Command:
-    """Split a command line, or the script around it, into overrides."""
-    variables: dict[str, str] = {}
-    command = _Command()
-    found = False
-    for line in _logical_lines(text):
-        try:
-            words = shlex.split(line, comments=True)
-        except ValueError as error:
-            raise SlipwayError(f"--verl-args: not a shell command ({error}): {line[:80]}") from None
-        entry = next((at for at, word in enumerate(words) if _ENTRY.search(word)), None)
-        if entry is None:
-            variables |= dict(word.split("=", 1) for word in words if _ASSIGNMENT.match(word))
-            if not found and words and all("=" in word or word.startswith(("+", "-")) for word in words):
-                # the arguments alone
-                if not any("." in word.partition("=")[0] or word == _MEGATRON for word in words):
-                    continue
-                entry = -1
-            else:
-                continue
-        found = True
-        _take(words[entry + 1 :], variables, command)
-    if not found:
-        raise SlipwayError("--verl-args: no `python -m verl.trainer.main_ppo ...` and no overrides like a.b=c in it")
-    return command
-
-
-def _logical_lines(text: str) -> Iterator[str]:
-    yield from re.sub(r"\\[ \t]*\r?\n", " ", text).splitlines()
-
-
-def _take(words: list[str], variables: dict[str, str], command: _Command) -> None:
-    options = iter(words)
-    for word in options:
-        if word in ("|", "&", ";", "&&", "||", ">", "2>&1", "|&") or word.startswith((">", "2>")):
-            return
-        if word in _HYDRA:
-            for _ in range(_HYDRA[word]):
-                next(options, None)
-        elif word.startswith("-"):
-            command.findings.append(_wrong_option(word))
-        elif word not in ("$@", "${@}"):
-            command.overrides += _substitute(word, variables, command)
-
-
-def _wrong_option(word: str) -> Finding:
-    name, _, value = word.partition("=")
-    if "." in name:
-        remedy = f"Write {word.lstrip('-')}."
-    elif (entry := renamed(name)) is not None:
-        remedy = (
-            f"Use {entry.instead}." if not entry.instead.startswith("nothing") else f"Leave it out{entry.instead[7:]}."
-        )
-    else:
-        remedy = "Overrides have no dashes: key=value."
-    return Finding("S12", Severity.ERROR, name, value or None, "main_ppo has no such option, and ends at once.", remedy)
-
-
-def _substitute(word: str, variables: dict[str, str], command: _Command) -> list[str]:
-    """Put in what the script itself assigns; an override that depends on anything else is left out, and said so."""
-
-    def value_of(match: re.Match[str]) -> str:
-        name, default = match.group(1), match.group(2)
-        return variables.get(name, default if default is not None else match.group(0))
-
-    for _ in range(5):  # a variable's value may name others
-        word = _VARIABLE.sub(value_of, word)
-    if "$" in word:
-        key, _, value = word.partition("=")
-        command.findings.append(
-            Finding("S13", Severity.NOTE, key, value, "comes from outside of the text, and is not judged.", "")
-        )
-        return []
-    return [word]
+def _left_out(model: str) -> list[Finding]:
+    """Return what verl's Megatron model would compute otherwise than the checkpoint was made for."""
+    folder = Path(model).expanduser()
+    dimensions = find_dimensions(model)
+    if dimensions.name not in MAPS:
+        why = f"architecture {dimensions.name} is judged by its dimensions alone: Slipway does not convert it."
+        return [Finding("S22", Severity.WARNING, _MODEL, model, why, "")]
+    try:
+        read_architecture(folder if folder.is_dir() else folder_of_known(model))
+    except SlipwayError as error:
+        return [Finding("S22", Severity.ERROR, _MODEL, model, f"{error}.", "")]
+    return []
 
 
 def _lay(word: str, settings: dict[str, Any]) -> list[Finding]:
     """Add one override to the settings, or return why Hydra would not, or would without effect."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.core.override_parser.types import Sweep
     from hydra.errors import HydraException
 
     try:
@@ -171,17 +103,29 @@ def _lay(word: str, settings: dict[str, Any]) -> list[Finding]:
     value = override.value()
     if override.is_delete():
         return [Finding("S13", Severity.NOTE, key, None, "removes a key, which is not judged.", "")]
+    if isinstance(value, Sweep):
+        return [
+            Finding("S12", Severity.ERROR, key, word.partition("=")[2], "is a sweep; main_ppo trains one.", "Quote it.")
+        ]
+    if override.package is not None or key.startswith("hydra."):
+        return [Finding("S13", Severity.NOTE, key, value, "is for Hydra itself, and is not judged.", "")]
     forced, added = override.is_force_add(), override.is_add()
     known = key in verl_defaults() or any(entry.startswith(f"{key}.") for entry in verl_defaults())
     instead = meant(key, verl_defaults())
     if instead is not None:
         why = "verl has no such key: behind a + it is never read." if added or forced else "verl has no such key."
         return [Finding("S12", Severity.ERROR, key, value, why, instead)]
-    if added and known:
+    default = verl_defaults().get(key)
+    if added and default is not None and not isinstance(default, list):
+        settings[key] = value  # what was meant
         why = "is there already, and + only adds: Hydra ends the launch."
         return [Finding("S12", Severity.ERROR, key, value, why, f"Write {key}=..., without the +.")]
     if not added and not forced and not known:
+        settings[key] = value
         why = "is not there yet: Hydra ends the launch."
         return [Finding("S12", Severity.ERROR, key, value, why, f"Write +{key}=...")]
-    settings[key] = value
+    if isinstance(value, dict):  # Hydra lays a section over the one that is there
+        settings |= {f"{key}.{name}": entry for name, entry in flatten(value).items()}
+    else:
+        settings[key] = value
     return []

@@ -32,6 +32,7 @@ LAYOUT_KEYS = {
 }
 # verl/workers/rollout/base.py:89
 ROLLOUT_ENGINES = ("vllm", "sglang", "trtllm")
+LARGEST = 2**31 - 1
 _MAY_BE_NULL = ("virtual_pipeline", "expert_tensor", "first_stage_layers", "last_stage_layers")
 
 
@@ -58,9 +59,11 @@ class Subject:
         return self.settings.get(key)
 
     def count(self, key: str) -> int | None:
-        """Return a setting that is a whole number above 0; None for anything else, which rule R51 reports."""
+        """Return a setting that is a whole number from 1 to `LARGEST`; None for anything else, which R51 reports."""
         value = self.settings.get(key)
-        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+        # as in Slipway's own config; arithmetic on more would take for ever
+        is_count = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= LARGEST
+        return value if is_count else None
 
     def number(self, key: str) -> float | None:
         """Return a setting that is a number; None for anything else."""

@@ -78,8 +78,13 @@ def settings(candidate: Candidate) -> list[str]:
         f"+{ACTOR}.optim.override_optimizer_config.optimizer_cpu_offload": work.optimizer_on_cpu,
     }
     keys |= {key: True for key, on in switches.items() if on}
+    for role in (ACTOR, REF):
+        keys |= {
+            f"{role}.megatron.override_transformer_config.{name}": value
+            for name, value in candidate.corrections.items()
+        }
     # Hydra adds what verl's config does not name with a +
-    added = ("num_layers_in", "account_for")
+    added = ("num_layers_in", "account_for", *candidate.corrections)
     return [f"{'+' if any(word in key for word in added) else ''}{key}={value}" for key, value in keys.items()]
 
 

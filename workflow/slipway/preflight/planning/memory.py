@@ -143,9 +143,15 @@ def activations(model: Architecture, layout: Layout, work: Workload, stage: int)
     saved = dense * layer_bytes(model, layout, False) + experts * layer_bytes(model, layout, True)
     if not work.recompute:
         return tokens * in_flight * saved * calibration.ACTIVATION_EXCESS
-    # the layer at work is whole, of the others there are the inputs
-    whole = layer_bytes(model, layout, experts > 0) * calibration.ACTIVATION_EXCESS
-    return tokens * (in_flight * (dense + experts) * checkpoint_bytes(model, layout) + whole)
+    # of the layers at work all is there, of the others the input of every chunk that is recomputed together
+    layers = dense + experts
+    recomputed = layers if work.recomputed_layers is None else min(layers, work.recomputed_layers)
+    inputs = -(-recomputed // work.recompute_chunk) * checkpoint_bytes(model, layout)
+    kept = saved * (layers - recomputed) / layers * calibration.ACTIVATION_EXCESS if layers else 0.0
+    whole = (
+        layer_bytes(model, layout, experts > 0) * calibration.ACTIVATION_EXCESS * min(work.recompute_chunk, recomputed)
+    )
+    return tokens * (in_flight * (inputs + kept) + whole)
 
 
 def _stages(layout: Layout) -> list[int]:
@@ -167,23 +173,26 @@ def _stage_phases(model: Architecture, layout: Layout, work: Workload, stage: in
     own = state(model, layout, work, stage)
     trainer = {"context of the trainer": calibration.TRAINER_CONTEXT}
     asleep = {"context of the rollout engine": calibration.ROLLOUT_CONTEXT}
+    if not work.rollout_sleeps:
+        asleep |= {"rollout engine": work.rollout_share * memory}
     resident = {
         "weights": 0.0 if work.param_offload else own.weights,
         "gradients": 0.0 if work.param_offload else own.gradients,
         "optimizer": 0.0 if work.optimizer_offload else own.optimizer,
         "reference": 0.0 if work.reference_offload else own.reference,
     }
-    awake = {"rollout engine": work.rollout_share * memory, **asleep}
+    awake = asleep | {"rollout engine": work.rollout_share * memory}
     reference = 0.0 if work.reference_offload else own.reference
     model_state = {"weights": own.weights, "gradients": own.gradients, "optimizer": own.optimizer}
     tokens = work.log_prob_tokens / layout.context
     last = stage == layout.pipeline - 1
     layer = layer_bytes(model, layout, model.experts > 0)
     update = activations(model, layout, work, stage)
-    if last:
+    if last and work.materializes_logits:
         update += work.micro_tokens / layout.context * logits_bytes(model, layout, work.with_entropy)
+    held = last and work.materializes_logits
     # bf16 logits and their float32 softmax, and with entropy a copy and its softmax
-    forward = tokens * (layer + (10 if work.with_entropy else 6) * model.vocab_size / layout.tensor * last)
+    forward = tokens * (layer + (10 if work.with_entropy else 6) * model.vocab_size / layout.tensor * held)
     allocated = own.weights + own.gradients + own.optimizer + reference + update
     return (
         # vLLM takes its share while master weights are there and Adam's moments are not

@@ -1,6 +1,6 @@
 """The planner: every layout that Megatron takes, which of them fit, and which is fastest by forecast."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from slipway.models.architecture import Architecture
@@ -55,6 +55,8 @@ class Candidate:
     """The work as it is done under this layout: micro batch, rollout engine, savings of memory."""
     memory: Forecast
     time: StepTime
+    corrections: Mapping[str, bool]
+    """Of the model: fields of TransformerConfig that mbridge sets otherwise (see `Architecture.corrections`)."""
     tight: bool
     """Whether it leaves less than `HEADROOM`, or fits only if the forecast is too high, within its band."""
 
@@ -66,6 +68,8 @@ class Rejected:
     tensor: int
     pipeline: int
     why: str
+    buildable: bool = True
+    """Whether Megatron would take it."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +147,7 @@ def _rank(
     for tensor, pipeline in _families(machine):
         family = _stages(model, tensor, pipeline, machine.world, uneven_stages)
         if isinstance(family, str):
-            rejected.append(Rejected(tensor, pipeline, family))
+            rejected.append(Rejected(tensor, pipeline, family, buildable=False))
             continue
         found, why = _best_of_family(model, machine, work, family, ways)
         fitting += found
@@ -180,10 +184,12 @@ def _best_of_family(
 ) -> tuple[list[Candidate], str]:
     """Return what fits of one TP and PP, or why nothing does."""
     found = []
+    undivided = False
     least: tuple[float, str] | None = None
     for layout in _members(model, machine, work, family):
         options = ways(layout)
         if not options:
+            undivided = True
             continue
         # most layouts that do not fit are dropped by what saves most
         memory = _forecast(model, machine, layout, options[-1])
@@ -198,7 +204,9 @@ def _best_of_family(
                 option, memory = cheaper, needed
                 break
         time = step_time(model, layout, option, machine.gpu, machine.gpus_per_node, memory.cache_tokens)
-        found.append(Candidate(layout, option, memory, time, _is_tight(memory, machine)))
+        found.append(Candidate(layout, option, memory, time, model.corrections, _is_tight(memory, machine)))
+    if least is None and undivided:
+        return found, f"micro batches of {work.micro_responses} responses do not divide what its ranks get"
     if least is None:
         return found, f"{work.mini_batch} prompts x {work.samples} responses do not divide over its ranks"
     why = f"its phase {least[1]} needs {least[0] / GIB:.0f} GiB at least, of {machine.gpu.memory / GIB:.0f}"

@@ -1,6 +1,7 @@
 """What a step of a training asks of the machine: lengths, batches, and the switches that trade time for memory."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from slipway.config.verl import ACTOR, REF, ROLLOUT
 from slipway.preflight.subject import MEGATRON, TRANSFORMER, Subject
@@ -30,12 +31,20 @@ class Workload:
     """Whether entropy is computed in an update."""
     recompute: bool = False
     """Whether layers are recomputed in the backward pass (full recomputation)."""
+    recomputed_layers: int | None = None
+    """Of a pipeline stage's chunk; None: all."""
+    recompute_chunk: int = 1
+    """Layers that are recomputed together, and then there at once."""
+    materializes_logits: bool = True
+    """Whether the output layer's result is held, which verl's fused kernels avoid."""
     param_offload: bool = False
     """Whether weights and gradients leave the GPU while the rollout engine works."""
     optimizer_offload: bool = False
     reference_offload: bool = False
     optimizer_on_cpu: bool = False
     """Whether the optimizer works in host memory, for good."""
+    rollout_sleeps: bool = True
+    """Whether the rollout engine gives its memory back while the trainer works."""
     distributed_optimizer: bool = True
     rollout_tensor: int = 1
     rollout_share: float = 0.5
@@ -77,7 +86,7 @@ def workload_of(subject: Subject) -> Workload | None:
             f"{ROLLOUT}.tensor_model_parallel_size",
         )
     ]
-    if None in sizes:
+    if None in sizes or _beyond_the_forecast(subject):
         return None
     prompts, samples, mini, prompt, response, rollout_tensor = (size or 0 for size in sizes)
     micro, log_prob = _micro_tokens(subject, prompt + response)
@@ -95,16 +104,42 @@ def workload_of(subject: Subject) -> Workload | None:
         has_reference=subject.has_reference,
         with_entropy=subject.get(f"{ACTOR}.calculate_entropy") is True
         or bool(subject.number(f"{ACTOR}.entropy_coeff")),
-        recompute=subject.get(f"{TRANSFORMER}.recompute_granularity") == "full",
+        **_recomputation(subject),
+        materializes_logits=subject.get("actor_rollout_ref.model.use_fused_kernels") is not True,
+        rollout_sleeps=subject.get(f"{ROLLOUT}.free_cache_engine") is not False,
         param_offload=subject.get(f"{MEGATRON}.param_offload") is True,
         optimizer_offload=subject.get(f"{MEGATRON}.optimizer_offload") is True,
         reference_offload=subject.get(f"{REF}.megatron.param_offload") is True,
-        optimizer_on_cpu=subject.get(f"{ACTOR}.optim.override_optimizer_config.optimizer_cpu_offload") is True,
+        optimizer_on_cpu=_optimizer_on_cpu(subject),
         distributed_optimizer=subject.get(f"{MEGATRON}.use_distributed_optimizer") is not False,
         rollout_tensor=rollout_tensor,
         rollout_share=subject.number(f"{ROLLOUT}.gpu_memory_utilization") or 0.5,
         bucket=(subject.count(f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes") or 2048) * 2**20,
     )
+
+
+def _beyond_the_forecast(subject: Subject) -> bool:
+    """Whether a launch does what the forecast has no terms for: low-rank adaptation, recomputing parts of a layer."""
+    model = "actor_rollout_ref.model"
+    low_rank = any(subject.number(f"{model}.{key}") for key in ("lora_rank", "lora.rank"))
+    modules = subject.get(f"{TRANSFORMER}.recompute_modules") or ["core_attn"]
+    parts = subject.get(f"{TRANSFORMER}.recompute_granularity") == "selective" and modules != ["core_attn"]
+    return low_rank or parts
+
+
+def _recomputation(subject: Subject) -> dict[str, Any]:
+    if subject.get(f"{TRANSFORMER}.recompute_granularity") != "full":
+        return {}
+    layers = subject.count(f"{TRANSFORMER}.recompute_num_layers") or 1
+    if subject.get(f"{TRANSFORMER}.recompute_method") == "block":  # the first so many of a stage
+        return {"recompute": True, "recomputed_layers": layers}
+    return {"recompute": True, "recompute_chunk": layers}
+
+
+def _optimizer_on_cpu(subject: Subject) -> bool:
+    options = f"{ACTOR}.optim.override_optimizer_config"
+    fraction = subject.number(f"{options}.optimizer_offload_fraction")
+    return subject.get(f"{options}.optimizer_cpu_offload") is True and (fraction is None or fraction >= 1)
 
 
 def _micro_tokens(subject: Subject, length: int) -> tuple[int | None, int | None]:

@@ -385,6 +385,19 @@ def test_sequences_longer_than_a_window_are_refused():
     assert rules(judged(longer, model())) == []
 
 
+def test_what_nothing_can_be_trained_without_is_asked_for():
+    found = judged({"actor_rollout_ref.model.path": None, "data.train_files": []})
+    assert [(finding.rule, finding.key) for finding in errors(found)] == [
+        ("R51", "actor_rollout_ref.model.path"),
+        ("R51", "data.train_files"),
+    ]
+
+
+def test_a_critic_is_said_not_to_be_judged():
+    found = judged({"algorithm.adv_estimator": "gae", "critic.enable": True})
+    assert ("S11", "critic.enable") in [(finding.rule, finding.key) for finding in found]
+
+
 def test_layouts_that_are_known_to_run_pass():
     """Published layouts of Llama-3.3-70B and Qwen3-30B-A3B: no false alarm."""
     llama = model(layers=80, heads=64, kv_heads=8, vocab=128256, hidden=8192, intermediate=28672)

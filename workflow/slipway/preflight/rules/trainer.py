@@ -30,6 +30,11 @@ LEGACY = {
 
 def check(subject: Subject) -> Iterator[Finding]:
     """Yield what loses checkpoints, what a resume trips over, and what has no effect."""
+    for key in ("actor_rollout_ref.model.path", "data.train_files"):
+        if key in subject.settings and not subject.get(key):
+            yield subject.error("R51", key, "there is nothing to train without it.", "Give it.")
+    if subject.get("critic.enable") is True or subject.get("algorithm.adv_estimator") == "gae":
+        yield subject.note("S11", "critic.enable", "a critic's layout, batches and memory are not judged.")
     yield from _checkpoints(subject)
     yield from _resume(subject)
     for key, real in LEGACY.items():

@@ -126,7 +126,11 @@ class Pool:
 
 
 def _examine(
-    block: dict[str, list[Any]], source: Source, settings: dict[str, Any], near: NearDuplicates | None, schema: pa.Schema
+    block: dict[str, list[Any]],
+    source: Source,
+    settings: dict[str, Any],
+    near: NearDuplicates | None,
+    schema: pa.Schema,
 ) -> pa.Table:
     """Read one block, and return its problems as a table of `schema`; runs in a worker."""
     part = Block(**{key: values[0] for key, values in block.items()})

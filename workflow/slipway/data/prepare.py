@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from slipway.config.schema import Data
 from slipway.data import splits
-from slipway.data.candidates import Candidates, Numbers
 from slipway.data.canary import check_rewards
+from slipway.data.candidates import Candidates, Numbers
 from slipway.data.filters.contamination import Contamination, EvaluationSet, read_evaluation_file
 from slipway.data.filters.lengths import PromptLengths
 from slipway.data.filters.pass_rate import read_pass_rates
@@ -273,7 +273,9 @@ class _Preparation:
     def _too_few(self, index: int, usable: int, missing: int, candidates: Candidates) -> str:
         data, wanted = self._data, usable + missing
         records = len(candidates.pools[index])
-        head = f"data.{self._around.name}.sources[{index}]: {data.sources[index].name} gave only {usable} usable problems"
+        head = (
+            f"data.{self._around.name}.sources[{index}]: {data.sources[index].name} gave only {usable} usable problems"
+        )
         parts = "train + heldout + warmup" + (" (its share by weight)" if len(data.sources) > 1 else "")
         reasons = candidates.counts() or "none rejected"
         return (
@@ -287,13 +289,17 @@ class _Preparation:
         said = ["empty question, empty answer, unparsable: no problem can be made of the record"]
         said.append("duplicate question: equal to an earlier one but for letter case and white space")
         if near := filters.near_duplicates:
-            said.append(f"near duplicate: {near.similarity:g} or more of the {near.words}-word sequences are an earlier one's")
+            said.append(
+                f"near duplicate: {near.similarity:g} or more of the {near.words}-word sequences are an earlier one's"
+            )
         if limit := filters.max_prompt_length:
             said.append(f"prompt too long: above {limit.tokens} tokens by tokenizer and chat template of {limit.model}")
         if self._data.decontaminates:
             names = [self._around.name, *sorted(self._around.heldout), *filters.decontaminate.against]
             words = filters.decontaminate.words
-            said.append(f"contaminated: {words} words in a row as in an evaluation set ({', '.join(names)}); training only")
+            said.append(
+                f"contaminated: {words} words in a row as in an evaluation set ({', '.join(names)}); training only"
+            )
         if rate := filters.pass_rate:
             said.append(f"pass rate: outside {rate.min:g} to {rate.max:g} in {rate.file}; training only")
         return said

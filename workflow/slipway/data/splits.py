@@ -59,7 +59,9 @@ def deal(
         ordered = _by_order(candidates, usable[:wanted] if generated else usable)
         dealt["warmup"].append(ordered[: share["warmup"]])
         dealt["train"].append(ordered[share["warmup"] : wanted])
-    splits = {"heldout": heldout} | {name: _by_order(candidates, np.concatenate(parts)) for name, parts in dealt.items()}
+    splits = {"heldout": heldout} | {
+        name: _by_order(candidates, np.concatenate(parts)) for name, parts in dealt.items()
+    }
     return {name: numbers for name, numbers in splits.items() if len(numbers)}, lacking
 
 

@@ -54,13 +54,16 @@ class GeneratedSource:
         generator = self._generator()
         for index in range(block.start, block.stop):
             made = generator[index]
-            yield index, {
-                "question": made["question"],
-                "answer": made["answer"],
-                "dataset": self.dataset,
-                "parameters": self.parameters,
-                "metadata": made["metadata"],
-            }
+            yield (
+                index,
+                {
+                    "question": made["question"],
+                    "answer": made["answer"],
+                    "dataset": self.dataset,
+                    "parameters": self.parameters,
+                    "metadata": made["metadata"],
+                },
+            )
 
     def identity(self) -> dict[str, Any]:
         """Return the version of the generator's code."""

@@ -111,6 +111,7 @@ def write_evaluation(paths: ResultPaths, run: str, which: str, correct: np.ndarr
                 "correct": bool(right),
                 "answered": True,
                 "tagged": False,
+                "components": {"correctness": float(right)},
                 "ground_truth": answer,
             }
         )
@@ -123,6 +124,7 @@ def write_evaluation(paths: ResultPaths, run: str, which: str, correct: np.ndarr
         "mean_score": float(correct.mean()),
         "answered_rate": 1.0,
         "tagged_rate": 0.0,
+        "components": {"correctness": float(correct.mean())},
         "response_tokens_mean": float(np.mean([sample["response_tokens"] for sample in samples])),
         "response_tokens_max": max(sample["response_tokens"] for sample in samples),
         "stopped_by_length": 0.0,

@@ -65,7 +65,10 @@ def answers(folder: Path, rows: list[dict]) -> list[tuple[str, Score]]:
         input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], max_new_tokens=12, do_sample=False
     )
     responses = tokenizer.batch_decode(made[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
-    return [(text, score(text, row["extra_info"]["entry"])) for text, row in zip(responses, rows, strict=True)]
+    return [
+        (text, score(text, row["extra_info"]["entry"], row["extra_info"]["reward"]))
+        for text, row in zip(responses, rows, strict=True)
+    ]
 
 
 def test_it_answers_some_problems_it_has_not_seen(data: Path, made: Path) -> None:

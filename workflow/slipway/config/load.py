@@ -4,6 +4,7 @@ A fault in one key does not hide the others: a section with faults is read again
 what can still be checked is checked.
 """
 
+import copy
 import difflib
 import re
 from collections.abc import Iterable, Mapping
@@ -206,6 +207,10 @@ def _fields_at(kind: type[schema.Settings], location: list[str]) -> list[str]:
         "grpo": schema.Grpo,
         "parallel": schema.Parallel,
         "demo": schema.DemoModel,
+        "reward": schema.Reward,
+        "length": schema.LengthPenalty,
+        "custom": schema.CustomReward,
+        "code": schema.CodeLimits,
     }
     for part in location:
         kind = nested.get(part, kind)
@@ -213,7 +218,7 @@ def _fields_at(kind: type[schema.Settings], location: list[str]) -> list[str]:
 
 
 def _without(raw: Mapping[str, Any], locations: list[tuple[Any, ...]]) -> dict[str, Any]:
-    rest: dict[str, Any] = {key: dict(value) if isinstance(value, Mapping) else value for key, value in raw.items()}
+    rest: dict[str, Any] = copy.deepcopy(dict(raw))
     for location in locations:
         keys = [part for part in location if not _is_union_tag(part)]
         inner: Any = rest

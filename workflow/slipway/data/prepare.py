@@ -17,10 +17,10 @@ from slipway.data.problems import Problem, category, generate, open_dataset
 from slipway.data.splits import check_splits, split
 from slipway.errors import SlipwayError
 from slipway.manifest import Manifest, atomic_path, open_product, read_manifest, write_text
-from slipway.rewards import score
+from slipway.rewards import reward_text, score
 
 STAGE = "prepare_data"
-VERSION = 1
+VERSION = 2
 
 # Generators repeat themselves. A task is exhausted when so many problems in a row, or as many as there are
 # distinct ones already, brought nothing new.
@@ -42,6 +42,7 @@ SCHEMA = pa.schema(
                     ("index", pa.int64()),
                     ("dataset", pa.string()),
                     ("entry", pa.string()),
+                    ("reward", pa.string()),
                 ]
             ),
         ),
@@ -84,8 +85,9 @@ def prepare_data(settings: Data, folder: Path) -> Manifest:
         for stale in folder.glob("*.parquet"):
             stale.unlink()
         paths = []
+        reward = reward_text(settings.reward)
         for name, chosen in split(problems, sizes, settings.seed).items():
-            rows = [to_row(problem, name, category(dataset), settings) for problem in chosen]
+            rows = [to_row(problem, name, category(dataset), settings, reward) for problem in chosen]
             path = folder / f"{name}.parquet"
             write_rows(rows, path)
             paths.append(path)
@@ -133,22 +135,25 @@ def collect(made: Iterable[Problem], wanted: int, dataset: str) -> tuple[list[Pr
     )
 
 
-def to_row(problem: Problem, split_name: str, ability: str, settings: Data) -> dict[str, Any]:
+def to_row(problem: Problem, split_name: str, ability: str, settings: Data, reward: str) -> dict[str, Any]:
     """Render a problem as a row of verl's format; the instruction stands on its own line before the question."""
     content = f"{settings.instruction}\n{problem.question}" if settings.instruction else problem.question
     entry = {
-        "dataset": settings.dataset,
-        "parameters": settings.parameters,
+        "task": settings.task,
         "question": problem.question,
         "answer": problem.answer,
-        "metadata": problem.metadata,
+        "metadata": {
+            "dataset": settings.dataset,
+            "parameters": settings.parameters,
+            "metadata": problem.metadata,
+        },
     }
     try:
         entry_text = json.dumps(entry, sort_keys=True, ensure_ascii=False)
     except TypeError as error:
         raise SlipwayError(f"dataset {settings.dataset}: its problems do not go into JSON ({error})") from None
     return {
-        "data_source": f"reasoning_gym/{settings.dataset}",
+        "data_source": f"{settings.task}/{settings.dataset}",
         "prompt": [{"role": "user", "content": content}],
         "ability": ability,
         "reward_model": {"style": "rule", "ground_truth": problem.answer},
@@ -158,6 +163,7 @@ def to_row(problem: Problem, split_name: str, ability: str, settings: Data) -> d
             "index": problem.index,
             "dataset": settings.dataset,
             "entry": entry_text,
+            "reward": reward,
         },
     }
 

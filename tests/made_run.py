@@ -19,7 +19,7 @@ QUESTIONS, STEPS = 64, 40
 def make_run(root: Path, name: str = "demo", seed: int = 0, better_by: float = 0.4) -> RunSettings:
     """Write everything that a run leaves below `root`, and return its settings."""
     paths, random = ResultPaths(root), np.random.default_rng(seed)
-    data = Data(task="reasoning_gym", dataset="chain_sum", train=512, heldout=QUESTIONS, warmup=64)
+    data = Data(task="reasoning_gym", sources=[{"dataset": "chain_sum"}], train=512, heldout=QUESTIONS, warmup=64)
     settings = RunSettings(
         name=name,
         run=Run(model="small", data="sums", evaluation=["heldout"], device="cpu", gpus_per_node=1, steps=STEPS),
@@ -111,6 +111,7 @@ def write_evaluation(paths: ResultPaths, run: str, which: str, correct: np.ndarr
                 "correct": bool(right),
                 "answered": True,
                 "tagged": False,
+                "components": {"correctness": float(right)},
                 "ground_truth": answer,
             }
         )
@@ -123,6 +124,7 @@ def write_evaluation(paths: ResultPaths, run: str, which: str, correct: np.ndarr
         "mean_score": float(correct.mean()),
         "answered_rate": 1.0,
         "tagged_rate": 0.0,
+        "components": {"correctness": float(correct.mean())},
         "response_tokens_mean": float(np.mean([sample["response_tokens"] for sample in samples])),
         "response_tokens_max": max(sample["response_tokens"] for sample in samples),
         "stopped_by_length": 0.0,

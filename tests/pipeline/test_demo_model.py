@@ -15,7 +15,7 @@ from transformers import (
 
 from slipway.config.schema import Data, DemoModel
 from slipway.data import prepare_data
-from slipway.data.prepare import read_rows
+from slipway.data.rows import read_rows
 from slipway.errors import SlipwayError
 from slipway.manifest import hash_file, read_manifest
 from slipway.models.demo import make_demo_model
@@ -24,8 +24,9 @@ from slipway.rewards import Score, score
 
 DATA = Data(
     task="reasoning_gym",
-    dataset="chain_sum",
-    parameters={"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 1},
+    sources=[
+        {"dataset": "chain_sum", "parameters": {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 1}}
+    ],
     instruction="Give the answer as <answer>number</answer>.",
     train=256,
     heldout=128,
@@ -65,7 +66,10 @@ def answers(folder: Path, rows: list[dict]) -> list[tuple[str, Score]]:
         input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], max_new_tokens=12, do_sample=False
     )
     responses = tokenizer.batch_decode(made[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
-    return [(text, score(text, row["extra_info"]["entry"])) for text, row in zip(responses, rows, strict=True)]
+    return [
+        (text, score(text, row["extra_info"]["entry"], row["extra_info"]["reward"]))
+        for text, row in zip(responses, rows, strict=True)
+    ]
 
 
 def test_it_answers_some_problems_it_has_not_seen(data: Path, made: Path) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from slipway.data.problems import Problem, open_dataset
 
 from slipway.config.schema import Data
 from slipway.data import prepare_data
 from slipway.data.canary import check_rewards
 from slipway.data.prepare import collect, read_rows
-from slipway.data.problems import Problem, open_dataset
 from slipway.data.splits import check_splits, split
 from slipway.errors import SlipwayError
 from slipway.manifest import Manifest
@@ -47,7 +47,7 @@ def test_rows_are_in_verls_format(made: tuple[Path, Manifest]) -> None:
             assert row["extra_info"]["split"] == name
             expression = entry["question"].removesuffix(" =").rpartition(": ")[2]
             assert eval(expression) == int(entry["answer"])
-            assert score(entry["answer"], row["extra_info"]["entry"]).correct
+            assert score(entry["answer"], row["extra_info"]["entry"], row["extra_info"]["reward"]).correct
 
 
 def test_no_question_is_in_two_splits(made: tuple[Path, Manifest]) -> None:
@@ -140,21 +140,25 @@ def test_overlap_is_found() -> None:
         check_splits({"train": ["a", "a"], "heldout": ["c"]})
 
 
-def always(correct: bool) -> Callable[[str, str], Score]:
-    return lambda response, entry: Score(float(correct), correct, True, True)
+def graded(correct: bool) -> Score:
+    return Score(float(correct), correct, True, True, {"correctness": float(correct)})
 
 
-def taken_for_right(response: str, entry: str) -> Score:
+def always(correct: bool) -> Callable[[str, str, str], Score]:
+    return lambda response, entry, reward: graded(correct)
+
+
+def taken_for_right(response: str, entry: str, reward: str) -> Score:
     """Score as correct whatever looks like a number."""
     right = response.removeprefix("<answer>").removesuffix("</answer>").lstrip("-").isdigit()
-    return Score(float(right), right, True, True)
+    return graded(right)
 
 
 @pytest.mark.parametrize(
     ("faulty", "message"),
     [
         (always(False), "the gold answer .* scored 0.0"),
-        (always(True), "a nonsense answer .* scored 1.0"),
+        (always(True), "a wrong answer .* scored 1.0"),
         (taken_for_right, "does not tell right from wrong"),
     ],
 )

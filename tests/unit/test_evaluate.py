@@ -11,7 +11,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from slipway.config.schema import Evaluation
+from slipway.config.schema import Evaluation, Reward
 from slipway.errors import SlipwayError
 from slipway.evaluate import stage
 from slipway.evaluate.generate_transformers import LoadedModel, Sampling, generate, load_model, weights_digest
@@ -23,6 +23,7 @@ from slipway.manifest import FileEntry, Manifest, hash_file, read_manifest, writ
 from slipway.models.architecture import read_architecture
 from slipway.preflight.findings import Severity
 from slipway.preflight.inputs import check_tokenizer
+from slipway.rewards import reward_text
 
 torch.set_num_threads(1)  # threads cost more than they bring to a model this small
 
@@ -64,7 +65,8 @@ def make_data(folder: Path, questions: int = 12) -> Path:
     rows = []
     for index in range(questions):
         text, answer = f"{index * 37}+{index}" + "?" * (index % 4), str(index * 38)
-        entry = {"dataset": "chain_sum", "parameters": {}, "question": text, "answer": answer, "metadata": {}}
+        own = {"dataset": "chain_sum", "parameters": {}, "metadata": {}}
+        entry = {"task": "reasoning_gym", "question": text, "answer": answer, "metadata": own}
         rows.append(
             {
                 "data_source": "reasoning_gym/chain_sum",
@@ -77,6 +79,7 @@ def make_data(folder: Path, questions: int = 12) -> Path:
                     "index": index,
                     "dataset": "chain_sum",
                     "entry": json.dumps(entry),
+                    "reward": reward_text(Reward()),
                 },
             }
         )
@@ -214,7 +217,20 @@ def test_journal_is_cut_off_where_a_crash_damaged_it(tmp_path: Path, damage: byt
 
 def test_metrics_by_hand() -> None:
     def sample(question: str, number: int, correct: bool, tokens: int, stop: str) -> Sample:
-        return Sample(question, number, "", "x", tokens, stop, float(correct), correct, tokens > 1, tokens > 3, "x")
+        return Sample(
+            question,
+            number,
+            "",
+            "x",
+            tokens,
+            stop,
+            float(correct),
+            correct,
+            tokens > 1,
+            tokens > 3,
+            {"correctness": float(correct)},
+            "x",
+        )
 
     samples = [
         sample("a", 0, True, 4, "eos"),

@@ -11,8 +11,8 @@ from slipway.config.site import read_site
 from slipway.errors import SlipwayError, disk_faults_explained
 from slipway.manifest import FolderLock, fingerprint, write_if_changed
 from slipway.preflight.cluster import check_cluster
-from slipway.models.source import source_fingerprint
-from slipway.resolve import model_folder, plan
+from slipway.models.source import content_fingerprint, source_fingerprint
+from slipway.resolve import data_sources, evaluation_sets, model_folder, plan
 from slipway.surroundings import config_in_use, use_config
 
 RESULTS = ResultPaths(Path("results"))
@@ -91,8 +91,17 @@ def as_param(settings):
 
 
 def data_settings(wildcards):
-    """Return what a data set is made from."""
-    return as_param(CONFIG.data[wildcards.data].model_dump())
+    """Return what a data set is made from: its settings, and a fingerprint of each local source."""
+    settings = CONFIG.data[wildcards.data].model_dump()
+    sources = data_sources(wildcards.data, CONFIG)
+    settings["fingerprints"] = [content_fingerprint(path) for path in sources]
+    return as_param(settings)
+
+
+def heldout_of_others(wildcards):
+    """Return the manifests of the held-out problems that a data set is decontaminated against."""
+    names = evaluation_sets(wildcards.data, CONFIG)
+    return [RESULTS.held_out(name) / "manifest.json" for name in names]
 
 
 def model_settings(wildcards):

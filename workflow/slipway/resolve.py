@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slipway.config import verl
 from slipway.config.identity import changed_since_start
@@ -28,6 +28,9 @@ from slipway.preflight.findings import Finding, Severity, errors
 from slipway.preflight.rules import check as check_rules
 from slipway.preflight.subject import Subject, subject_of_run
 from slipway.preflight.walltime import check_walltime
+
+if TYPE_CHECKING:
+    from slipway.data import Surroundings
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,38 @@ def architecture_of(name: str, model: Model, paths: ResultPaths) -> Architecture
     )
 
 
+def evaluation_sets(name: str, config: Config) -> list[str]:
+    """Return the other data sets that `data.<name>` is decontaminated against: all that are evaluated on."""
+    data = config.data[name]
+    if not data.decontaminates:
+        return []
+    evaluated = {evaluation.data for evaluation in config.evaluation.values()}
+    return sorted(evaluated - {name, *data.filters.decontaminate.ignore})
+
+
+def surroundings_of_data(name: str, config: Config, paths: ResultPaths, processes: int) -> "Surroundings":
+    """Return what a data set is made with besides its settings; a hub model whose tokenizer measures is fetched."""
+    from slipway.data import Surroundings  # imports datasets, which the main process does not need
+    from slipway.models.source import local_folder
+
+    limit = config.data[name].filters.max_prompt_length
+    return Surroundings(
+        name=name,
+        processes=processes,
+        tokenizer=local_folder(config.models[limit.model], limit.model, paths) if limit else None,
+        heldout={other: paths.held_out(other) for other in evaluation_sets(name, config)},
+    )
+
+
+def data_sources(name: str, config: Config) -> list[Path]:
+    """Return the local files and folders that `data.<name>` is made from besides its settings."""
+    data = config.data[name]
+    filters = data.filters
+    given = [source.path for source in data.sources if source.path] + filters.decontaminate.against
+    given += [filters.pass_rate.file] if filters.pass_rate else []
+    return [path for path in (Path(item).expanduser() for item in given) if path.exists()]
+
+
 def device_environment(run: Run) -> dict[str, str]:
     """Return what a training job needs in its environment on the run's device."""
     return cpu_environment.environment(run.gpus_per_node) if run.device == "cpu" else {}
@@ -151,18 +186,21 @@ def _check_data(config: Config, paths: ResultPaths) -> list[Problem]:
     """
     problems = []
     for name, data in config.data.items():
-        asked = {"version": version("reasoning-gym"), "dataset": data.dataset, "parameters": data.parameters}
-        accepted = paths.accepted_data / fingerprint(asked)
-        if accepted.exists() or _is_made_from(data, paths.data(name) / "manifest.json"):
-            continue
-        from slipway.data.problems import check_settings
+        for index, source in enumerate(data.sources):
+            if source.dataset is None:
+                continue
+            asked = {"version": version("reasoning-gym"), "dataset": source.dataset, "parameters": source.parameters}
+            accepted = paths.accepted_data / fingerprint(asked)
+            if accepted.exists() or _is_made_from(data, paths.data(name) / "manifest.json"):
+                continue
+            from slipway.data.sources.generated import check_settings
 
-        try:
-            check_settings(data.dataset, data.parameters)
-        except SlipwayError as error:
-            problems.append(Problem(f"data.{name}", None, str(error)))
-        else:
-            write_text(accepted, "")
+            try:
+                check_settings(source.dataset, source.parameters)
+            except SlipwayError as error:
+                problems.append(Problem(f"data.{name}.sources[{index}]", None, str(error)))
+            else:
+                write_text(accepted, "")
     return problems
 
 

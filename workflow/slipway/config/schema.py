@@ -8,7 +8,7 @@ like `1e-6`, which YAML 1.1 reads as text.
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 _EXPONENT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+")
 
@@ -19,6 +19,8 @@ def _number(value: Any) -> Any:
 
 # No count of a training comes near it, and numpy and torch take seeds below it.
 _LARGEST = 2**31 - 1
+
+Task = Literal["reasoning_gym", "math", "multiple_choice", "code"]
 
 Real = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 Positive = Annotated[int, Field(ge=1, le=_LARGEST)]
@@ -71,6 +73,76 @@ class Model(Settings):
         return self
 
 
+class LengthPenalty(Settings):
+    """A soft limit of length: 0 up to `from_characters`, falling evenly to -1 at `to_characters` and beyond."""
+
+    weight: Annotated[Real, Field(gt=0)] = Field(1.0, description="what a response that is far too long loses")
+    from_characters: NotNegative = Field(description="longest response, in characters, that loses nothing")
+    to_characters: Positive = Field(description="length, in characters, from which the whole weight is lost")
+
+    @model_validator(mode="after")
+    def _falls(self) -> "LengthPenalty":
+        if self.to_characters <= self.from_characters:
+            raise ValueError(
+                f"to_characters: {self.to_characters} must be above from_characters: {self.from_characters}"
+            )
+        return self
+
+
+class CustomReward(Settings):
+    """A function of the user's: `def name(response: str, answer: str, entry: dict) -> float`."""
+
+    function: str = Field(description="path.py:function, the path as seen from the folder of the Snakefile")
+    weight: Real = Field(1.0, description="its share of the composite reward")
+
+    @field_validator("function")
+    @classmethod
+    def _names_a_function(cls, value: str) -> str:
+        path, _, name = value.rpartition(":")
+        if not path.endswith(".py") or not name.isidentifier():
+            raise ValueError("is not of the form path.py:function")
+        return value
+
+
+class CodeLimits(Settings):
+    """What a model-written program may use in the sandbox."""
+
+    seconds: Annotated[Real, Field(gt=0, le=600)] = Field(5.0, description="wall clock for all tests of a program")
+    memory_mib: Annotated[int, Field(ge=64, le=_LARGEST)] = Field(512, description="address space, MiB")
+    processes: Annotated[int, Field(ge=1, le=4096)] = Field(16, description="processes and threads at a time")
+    file_mib: Annotated[int, Field(ge=1, le=_LARGEST)] = Field(16, description="all files it writes together, MiB")
+    output_kib: Annotated[int, Field(ge=1, le=_LARGEST)] = Field(256, description="output that is read, KiB")
+
+
+class Reward(Settings):
+    """What a response earns: the weighted sum of components, each logged by itself."""
+
+    correctness: Real = Field(1.0, description="weight of the task's own score, 0 to 1")
+    format: Real = Field(0.0, description="weight of 1 for an answer in the asked form")
+    syntax: Real = Field(0.0, description="code: weight of 1 for a program that compiles")
+    style: Real = Field(0.0, description="code: weight of 1 less the linter's findings a line")
+    length: LengthPenalty | None = Field(None, description="penalty of long responses")
+    custom: CustomReward | None = Field(None, description="a function of yours")
+    clip: Annotated[list[Real], Field(min_length=2, max_length=2)] | None = Field(
+        None, description="[lowest, highest] sum; null: as it is"
+    )
+    math_seconds: Annotated[Real, Field(gt=0, le=600)] = Field(
+        5.0, description="math: time to compare two answers; what takes longer is wrong"
+    )
+    code: CodeLimits = Field(default_factory=CodeLimits, description="code: limits of the sandbox")
+    run_code_without_sandbox: bool = Field(
+        False, description="DANGER: run model-written programs with all your rights where there is no sandbox"
+    )
+
+    @model_validator(mode="after")
+    def _can_be_earned(self) -> "Reward":
+        if self.correctness == self.format == self.syntax == self.style == 0 and self.custom is None:
+            raise ValueError("every weight is 0, so all responses earn the same: set `correctness` above 0")
+        if self.clip is not None and self.clip[0] >= self.clip[1]:
+            raise ValueError(f"clip: {self.clip} must be [lowest, highest]")
+        return self
+
+
 class Source(Settings):
     """Where problems come from: reasoning-gym's generator by name, or files, a folder or a hub's data set."""
 
@@ -83,7 +155,9 @@ class Source(Settings):
         min_length=1,
         description="other tasks: a .jsonl, .csv or .parquet file, a folder of them, or a hub name (owner/dataset)",
     )
-    revision: str | None = Field(None, description="commit, tag or branch of a hub's data set; null: its default branch")
+    revision: str | None = Field(
+        None, description="commit, tag or branch of a hub's data set; null: its default branch"
+    )
     config: str | None = Field(None, description="subset of a hub's data set")
     split: str | None = Field(None, description="split of a hub's data set; null: train")
     columns: dict[str, str] = Field(
@@ -126,6 +200,9 @@ class Decontaminate(Settings):
     words: Annotated[int, Field(ge=3, le=50)] = Field(
         13, description="so many words in a row in common are contamination; shorter questions are compared whole"
     )
+    ignore: list[str] = Field(
+        [], description="names under `data` that may be trained on though evaluated, e.g. to measure pass rates"
+    )
     against: list[str] = Field([], description="further evaluation files: .jsonl, .csv or .parquet")
     column: str = Field("question", description="column of the text in those files")
 
@@ -157,9 +234,7 @@ class Filters(Settings):
 class Data(Settings):
     """A verifiable task, split into problems to train on and problems held out."""
 
-    task: Literal["reasoning_gym", "math", "multiple_choice", "code"] = Field(
-        description="kind of task; decides what is read of a source, and how answers are scored"
-    )
+    task: Task = Field(description="kind of task; decides what is read of a source, and how answers are scored")
     sources: Annotated[list[Source], Field(min_length=1)] = Field(
         description="where problems come from; several are mixed by weight"
     )
@@ -172,6 +247,7 @@ class Data(Settings):
     heldout: Positive = Field(description="number of problems held out for evaluation")
     warmup: NotNegative = Field(0, description="number of further problems for a demo model's warm start")
     seed: NotNegative = Field(0, description="seed of the problem generator and of the split")
+    reward: Reward = Field(default_factory=Reward, description="what a response earns")
     filters: Filters = Field(default_factory=Filters, description="what is left out")
 
     @model_validator(mode="before")
@@ -196,6 +272,13 @@ class Data(Settings):
                 raise ValueError(f"sources[{index}]: task {self.task} needs `{wanted}`")
             if given := [key for key in refused if getattr(source, key)]:
                 raise ValueError(f"sources[{index}].{given[0]}: task {self.task} does not take it; it takes `{wanted}`")
+        return self
+
+    @model_validator(mode="after")
+    def _reward_fits_the_task(self) -> "Data":
+        for key in ("syntax", "style"):
+            if self.task != "code" and getattr(self.reward, key) != 0:
+                raise ValueError(f"reward.{key} is about programs: task {self.task} has none; leave it out")
         return self
 
     @property

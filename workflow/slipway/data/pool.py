@@ -22,6 +22,7 @@ from slipway.data.records import Problem, Record, UnusableError
 from slipway.data.sources import Block, Source
 from slipway.data.tasks import TASKS
 from slipway.errors import SlipwayError
+from slipway.rewards import scorer_for
 
 FIELDS: list[tuple[str, pa.DataType]] = [
     ("file", pa.string()),
@@ -110,6 +111,13 @@ class Pool:
             index -= len(part)
         raise IndexError(index)
 
+    def example(self, index: int) -> tuple[str, str]:
+        """Return question and worked answer, which ends in the form that the task's scorer asks for."""
+        row = self.row(index)
+        entry = json.loads(row["entry"])
+        gold = scorer_for(entry["task"]).gold_response(entry)
+        return row["question"], "\n".join(part for part in (row["demonstration"], gold) if part)
+
     def question(self, index: int) -> str:
         """Return the text of one question."""
         for part in self._parts:
@@ -159,6 +167,10 @@ def _parse(parse: Any, record: Record) -> tuple[Problem, str | None]:
         problem: Problem = parse(record)
     except UnusableError as error:
         return Problem(_shown(record), "", {}), f"unparsable: {error}"
+    except SlipwayError:
+        raise
+    except Exception as error:
+        raise SlipwayError(f"{record.where}: cannot be read ({type(error).__name__}: {error})") from error
     if not problem.question.strip():
         return problem, "empty question"
     if not problem.answer.strip():

@@ -17,7 +17,7 @@ from slipway.config.schema import Data
 from slipway.data import splits
 from slipway.data.canary import check_rewards
 from slipway.data.candidates import Candidates, Numbers
-from slipway.data.filters.contamination import Contamination, EvaluationSet, read_evaluation_file
+from slipway.data.filters.contamination import Contamination, EvaluationSet, open_evaluation_file, read_evaluation_file
 from slipway.data.filters.lengths import PromptLengths
 from slipway.data.filters.pass_rate import read_pass_rates
 from slipway.data.pool import Pool
@@ -67,18 +67,17 @@ def prepare_data(data: Data, folder: Path, around: Surroundings | None = None) -
     around = around or Surroundings()
     preparation = _Preparation(data, around)
     others = {name: read_manifest(path / "manifest.json", HOLD_OUT) for name, path in sorted(around.heldout.items())}
-    filters = data.filters
-    inputs = preparation.inputs() | {
-        "evaluation_sets": {name: manifest.hash_of("heldout.parquet") for name, manifest in others.items()},
-        "evaluation_files": [hash_file(Path(path)) for path in filters.decontaminate.against if Path(path).is_file()],
-        "pass_rates": hash_file(Path(filters.pass_rate.file))
-        if filters.pass_rate and Path(filters.pass_rate.file).is_file()
-        else None,
-    }
+    inputs = (
+        preparation.inputs()
+        | preparation.inputs_of_training()
+        | {
+            "evaluation_sets": {name: manifest.hash_of("heldout.parquet") for name, manifest in others.items()},
+        }
+    )
     with open_product(STAGE, folder / "manifest.json", folder, inputs) as product, _work_folder(folder) as work:
         if product.restore():
             return read_manifest(product.manifest_path, STAGE)
-        candidates, heldout, dealt, rendering = preparation.deal(work)
+        candidates, dealt, rendering = preparation.deal(work)
         for stale in folder.glob("*.parquet"):
             stale.unlink()
         paths = []
@@ -142,6 +141,18 @@ class _Preparation:
             "tokenizer": {path.name: hash_file(path) for path in sorted(files)},
         }
 
+    def inputs_of_training(self) -> dict[str, Any]:
+        """Return what the other splits depend on besides, as JSON."""
+        filters, key = self._data.filters, f"data.{self._around.name}.filters"
+        files = [
+            open_evaluation_file(path, f"{key}.decontaminate.against[{index}]").identity()
+            for index, path in enumerate(filters.decontaminate.against)
+        ]
+        rates = filters.pass_rate and Path(filters.pass_rate.file)
+        if rates and not rates.is_file():
+            raise SlipwayError(f"{key}.pass_rate.file: {str(rates)!r}: no such file; rule evaluate writes it")
+        return {"evaluation_files": files, "pass_rates": hash_file(rates) if rates else None}
+
     def hold_out(self, work: Path) -> tuple[Candidates, Numbers, Rendering]:
         """Read the sources, as much of generators as it takes, and choose the held-out problems."""
         pools = self._open_pools(work)
@@ -154,14 +165,14 @@ class _Preparation:
             if not self._grow(pools, candidates, lacking):
                 return candidates, heldout, rendering
 
-    def deal(self, work: Path) -> tuple[Candidates, Numbers, dict[str, Numbers], Rendering]:
+    def deal(self, work: Path) -> tuple[Candidates, dict[str, Numbers], Rendering]:
         """Do the same, apply the filters of training, and deal the other splits."""
         candidates, heldout, rendering = self.hold_out(work)
         while True:
             self._leave_out_of_training(candidates, heldout)
             dealt, lacking = splits.deal(candidates, heldout, self._shares, self._generated)
             if not self._grow(candidates.pools, candidates, lacking):
-                return candidates, heldout, dealt, rendering
+                return candidates, dealt, rendering
             candidates, rendering = self._examine(candidates.pools)
             heldout, _ = splits.hold_out(candidates, self._shares, self._generated)
 
@@ -219,10 +230,11 @@ class _Preparation:
             assert self._around.tokenizer is not None
             tokenizer = load_tokenizer(self._around.tokenizer)
             if tokenizer.chat_template is None:
-                raise SlipwayError(
-                    f"data.{self._around.name}.filters.max_prompt_length.model: {filters.max_prompt_length.model!r} has "
-                    "no chat template; use an instruct model"
+                key, model = (
+                    f"data.{self._around.name}.filters.max_prompt_length.model",
+                    filters.max_prompt_length.model,
                 )
+                raise SlipwayError(f"{key}: {model!r} has no chat template; use an instruct model")
             candidates.leave_out_long(PromptLengths(tokenizer, filters.max_prompt_length.tokens, rendering))
         return candidates, rendering
 

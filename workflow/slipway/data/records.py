@@ -67,9 +67,8 @@ class Record:
             return value
         if isinstance(value, int | float) and not isinstance(value, bool):
             return str(value)
-        raise SlipwayError(
-            f"{self.where}: {self.columns.get(field, field)} is {type(value).__name__} ({str(value)[:80]}), expected text"
-        )
+        column, kind = self.columns.get(field, field), type(value).__name__
+        raise SlipwayError(f"{self.where}: {column} is {kind} ({str(value)[:80]}), expected text")
 
     def _find(self, field: str) -> tuple[bool, Any]:
         column = self.columns.get(field, field)

@@ -14,6 +14,7 @@ from slipway.config.schema import Data
 from slipway.data.candidates import REASONS, Candidates, Numbers
 from slipway.data.rendering import MESSAGES, Rendering
 from slipway.manifest import atomic_path
+from slipway.rewards import reward_text
 
 ROWS_OF_A_GROUP = 50_000
 SHOWN = 1000  # letters of a rejected problem
@@ -127,7 +128,7 @@ def _render(table: pa.Table, split: str, data: Data, rendering: Rendering, abili
     names = pa.array([item.name for item in data.sources])
     sources = pa.array([f"{data.task}/{item.name}" for item in data.sources])
     ids = [f"{number:016x}" for number in column["id"].to_pylist()]
-    reward = json.dumps({}, sort_keys=True)
+    reward = reward_text(data.reward)
     extra = [
         pa.array(ids),
         _repeated(split, count),

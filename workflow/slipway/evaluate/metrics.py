@@ -26,6 +26,9 @@ def summarise(samples: Sequence[Sample], samples_per_question: int) -> dict[str,
         "mean_score": float(np.mean([sample.score for sample in samples])),
         "answered_rate": float(np.mean([sample.answered for sample in samples])),
         "tagged_rate": float(np.mean([sample.tagged for sample in samples])),
+        "components": {
+            name: float(np.mean([sample.components[name] for sample in samples])) for name in samples[0].components
+        },
         "response_tokens_mean": float(lengths.mean()),
         "response_tokens_max": int(lengths.max()),
         "stopped_by_length": float(np.mean([sample.stop == "length" for sample in samples])),

@@ -28,12 +28,13 @@ class Answer:
 
 @dataclass(frozen=True)
 class Sample(Answer):
-    """A scored answer: whether there was one at all, and whether it stood in answer tags."""
+    """A scored answer: whether there was one at all, whether in the asked form, and the reward's components."""
 
     score: float
     correct: bool
     answered: bool
     tagged: bool
+    components: dict[str, float]
     ground_truth: str
 
 

@@ -19,7 +19,7 @@ from slipway.manifest import Product, fingerprint, hash_file, open_product, read
 
 STAGE = "evaluate"
 # Raised when equal inputs would give other samples or metrics.
-VERSION = 1
+VERSION = 2
 # Files of a Hugging Face folder that decide what the model says.
 MODEL_FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
 NOT_MODEL_FILES = ("manifest.json", "provenance.json", ".complete.json")

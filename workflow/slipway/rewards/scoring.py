@@ -1,85 +1,69 @@
-"""Score a response to a reasoning-gym problem with that dataset's own scorer."""
+"""Score a response: the task's correctness, further components, and the composite that is trained on."""
 
-import json
-import re
+import math
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
 
-import reasoning_gym.factory
-from reasoning_gym.dataset import ProceduralDataset
-
+from slipway.config.schema import Reward
 from slipway.errors import SlipwayError
-
-_TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
-_ENTRY_KEYS = ("dataset", "parameters", "question", "answer", "metadata")
+from slipway.rewards import components
+from slipway.rewards.custom import call_custom
+from slipway.rewards.entry import read_entry
+from slipway.rewards.scorers import scorer_for
+from slipway.rewards.settings import read_reward
 
 
 @dataclass(frozen=True)
 class Score:
     """What a response earned.
 
-    `score` is the dataset's own score, 0 to 1: some datasets give partial credit. `correct` is a score of 1.
-    `answered` and `tagged` say whether there was an answer at all, and whether it stood in answer tags.
+    `score` is the composite, which is trained on. `correct` says that the task's own score is 1, whatever else counts.
+    `answered` and `tagged` say whether there was an answer at all, and whether it stood in the form that was asked
+    for. `components` are the values before weighting: correctness, and every other one that has a weight.
     """
 
     score: float
     correct: bool
     answered: bool
     tagged: bool
+    components: dict[str, float]
 
 
-def extract_answer(response: str) -> tuple[str, bool]:
-    """Return the answer in `response`, and whether it stood in tags.
+def score(response: str, entry: str, reward: str) -> Score:
+    """Score `response` to the problem in `entry` by the settings in `reward`, JSON texts of a row's `extra_info`.
 
-    The answer is the text of the last `<answer>...</answer>`, without surrounding white space; a response without
-    such tags is an answer as a whole.
-    """
-    tagged = _TAGGED.findall(response)
-    return (tagged[-1] if tagged else response).strip(), bool(tagged)
-
-
-def score(response: str, entry: str) -> Score:
-    """Score `response` to the problem in `entry`, the JSON text in a row's `extra_info["entry"]`.
-
-    An entry that is damaged raises `SlipwayError`: a silent 0 would train the model on nothing.
+    A damaged entry and a fault in a function of the user's raise `SlipwayError`: a silent 0 would train the model on
+    nothing.
     """
     problem = read_entry(entry)
-    scorer = _dataset(problem["dataset"], json.dumps(problem["parameters"], sort_keys=True))
-    answer, tagged = extract_answer(response)
-    value = _value(scorer, answer, problem) if answer else 0.0
-    if not 0.0 <= value <= 1.0:
-        raise SlipwayError(f"reasoning-gym's {problem['dataset']} scored {answer!r} with {value}, outside 0 to 1")
-    return Score(score=value, correct=value == 1.0, answered=bool(answer), tagged=tagged)
+    settings = read_reward(reward)
+    scorer = scorer_for(problem["task"])
+    answer = scorer.find_answer(response)
+    answered = bool(answer.text.strip())
+    correctness = scorer.correctness(answer.text, problem, settings) if answered else 0.0
+    if not 0.0 <= correctness <= 1.0:
+        raise SlipwayError(f"task {problem['task']}: {answer.text!r} scored {correctness}, outside 0 to 1")
+    values = {"correctness": correctness}
+    if settings.format:
+        values["format"] = float(answer.in_form)
+    if settings.syntax:
+        values["syntax"] = components.syntax(answer.text)
+    if settings.style:
+        values["style"] = components.style(answer.text)
+    if settings.length is not None:
+        values["length"] = components.length(settings.length, response)
+    if settings.custom is not None:
+        values["custom"] = call_custom(settings.custom, settings.custom_source, response, problem)
+    return Score(
+        score=_composite(values, settings),
+        correct=correctness == 1.0,
+        answered=answered,
+        tagged=answer.in_form,
+        components=values,
+    )
 
 
-def _value(scorer: ProceduralDataset, answer: str, problem: dict[str, Any]) -> float:
-    """Return the dataset's score; 0 for an answer that its scorer cannot read and raises about.
-
-    A response that is no number must not end a training. A scorer that raises about everything does not get here: the
-    data's self-test asks it to score gold answers with 1.
-    """
-    try:
-        return float(scorer.score_answer(answer, problem))
-    except Exception:  # each scorer raises what it likes
-        return 0.0
-
-
-def read_entry(entry: str) -> dict[str, Any]:
-    """Return the problem in `entry`; raise `SlipwayError` when it is damaged."""
-    try:
-        problem = json.loads(entry)
-    except (TypeError, json.JSONDecodeError) as error:
-        raise SlipwayError(f"extra_info.entry: {entry!r} is not JSON ({error}); prepare the data again") from None
-    missing = [key for key in _ENTRY_KEYS if not isinstance(problem, dict) or key not in problem]
-    if missing:
-        raise SlipwayError(f"extra_info.entry: has no {', '.join(missing)}: {entry!r}; prepare the data again")
-    return dict(problem)
-
-
-@lru_cache(maxsize=64)
-def _dataset(name: str, parameters: str) -> ProceduralDataset:
-    """Make the dataset whose scorer is wanted; the seed plays no part in scoring."""
-    if name not in reasoning_gym.factory.DATASETS:
-        raise SlipwayError(f"extra_info.entry: reasoning-gym has no dataset {name!r}; prepare the data again")
-    return reasoning_gym.create_dataset(name, seed=0, size=1, **json.loads(parameters))
+def _composite(values: dict[str, float], settings: Reward) -> float:
+    weights = {name: getattr(settings, name) for name in ("correctness", "format", "syntax", "style")}
+    weights |= {name: part.weight for name in ("length", "custom") if (part := getattr(settings, name)) is not None}
+    total = math.fsum(weights[name] * value for name, value in values.items())
+    return total if settings.clip is None else min(max(total, settings.clip[0]), settings.clip[1])

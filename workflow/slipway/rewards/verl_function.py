@@ -1,13 +1,15 @@
 """The reward function of `slipway.rewards` with the signature that verl calls.
 
 Set `reward.custom_reward_function.path=pkg://slipway.rewards.verl_function`, name `compute_score` (verl's default).
-verl calls it in threads of its reward workers, one call a response, and logs every number in the returned dict.
+verl calls it in threads of its reward workers, one call a response, and logs every number in the returned dict in
+validation; slipway.launch.trainer logs them in training too.
 """
 
 from typing import Any
 
 from slipway.errors import SlipwayError
-from slipway.rewards.scoring import read_entry, score
+from slipway.rewards.entry import read_entry
+from slipway.rewards.scoring import score
 
 
 def compute_score(
@@ -21,24 +23,28 @@ def compute_score(
 
     Raises `SlipwayError` when the row is not one of Slipway's: verl would take anything returned for a reward.
     """
-    if extra_info is None or "entry" not in extra_info:
+    absent = [key for key in ("entry", "reward") if extra_info is None or key not in extra_info]
+    if extra_info is None or absent:
         raise SlipwayError(
-            f"row of data_source {data_source!r}: extra_info has no `entry`; train on parquet of rule prepare_data"
+            f"row of data_source {data_source!r}: extra_info has no `{absent[0]}`; train on parquet of rule "
+            "prepare_data"
         )
-    if data_source != f"reasoning_gym/{extra_info.get('dataset')}":
+    problem = read_entry(extra_info["entry"])
+    if data_source != f"{problem['task']}/{extra_info.get('dataset')}":
         raise SlipwayError(
-            f"row of data_source {data_source!r} says dataset {extra_info.get('dataset')!r}: the two must agree"
+            f"row of data_source {data_source!r} says task {problem['task']!r} and dataset "
+            f"{extra_info.get('dataset')!r}: they must agree"
         )
-    answer = read_entry(extra_info["entry"])["answer"]
-    if answer != ground_truth:
+    if problem["answer"] != ground_truth:
         raise SlipwayError(
             f"row of data_source {data_source!r}: ground_truth {ground_truth!r}, but the answer of its entry is "
-            f"{answer!r}"
+            f"{problem['answer']!r}"
         )
-    result = score(solution_str, extra_info["entry"])
+    result = score(solution_str, extra_info["entry"], extra_info["reward"])
     return {
         "score": result.score,
         "correct": float(result.correct),
         "answered": float(result.answered),
         "tagged": float(result.tagged),
+        **result.components,
     }

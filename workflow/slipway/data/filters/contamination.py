@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from slipway.config import schema
 from slipway.data.records import Record
+from slipway.data.sources import Source
 from slipway.data.sources.files import open_files
 from slipway.data.words import Hashes, ngram_texts, ngrams
 from slipway.errors import SlipwayError
@@ -49,11 +50,17 @@ class Contamination:
             yield number, self._owner[int(hashes[where])], shared
 
 
-def read_evaluation_file(path: str, column: str, key: str) -> EvaluationSet:
-    """Read the questions of a local file; raises `SlipwayError` when it has none in `column`."""
+def open_evaluation_file(path: str, key: str) -> Source:
+    """Open a local file or a folder of them; raises `SlipwayError` when there is none."""
     source = open_files(schema.Source(path=path), key)
     if source is None:
         raise SlipwayError(f"{key}: {path!r}: no such file; give a .jsonl, .csv or .parquet file, or a folder of them")
+    return source
+
+
+def read_evaluation_file(path: str, column: str, key: str) -> EvaluationSet:
+    """Read the questions of a local file; raises `SlipwayError` when it has none in `column`."""
+    source = open_evaluation_file(path, key)
     questions = [
         Record(values, {}, block.file, place, source.unit).text(column)
         for block in source.blocks()

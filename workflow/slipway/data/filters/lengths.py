@@ -1,6 +1,6 @@
 """Prompts that are too long, measured by the tokenizer and chat template of the model that will read them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -36,7 +36,7 @@ class PromptLengths:
                 if tokens > self._limit:
                     yield place, tokens
 
-    def _render(self, messages: Sequence[Message]) -> str:
+    def _render(self, messages: list[Message]) -> str:
         rendered: Any = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         return str(rendered)
 

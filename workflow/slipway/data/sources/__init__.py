@@ -10,8 +10,9 @@ __all__ = ["SUFFIXES", "Block", "GeneratedSource", "Source", "check_settings", "
 
 
 def open_source(settings: schema.Source, key: str, seed: int, generated: int) -> Source:
-    """Open what `settings` name; `key` is theirs in the config, for messages. A generator makes at most `generated` problems.
+    """Open what `settings` name; `key` is theirs in the config, for messages.
 
+    A generator makes at most `generated` problems.
     Raises `SlipwayError` when it is not there or cannot be read.
     """
     if settings.dataset is not None:

@@ -1,13 +1,13 @@
 """JSON lines, CSV and parquet files, alone or in a folder: read where they lie, a block at a time."""
 
 import csv
+import io
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -19,6 +19,8 @@ from slipway.manifest import hash_file
 SUFFIXES = (".jsonl", ".csv", ".parquet")
 # Large enough that starting a block costs nothing, small enough that a few per worker fit anywhere.
 BLOCK_BYTES = 2 * 2**20
+# A row group may hold a million rows; to find its later rows, the earlier ones are decoded again.
+BLOCK_ROWS = 25_000
 # csv's own limit of 128 KiB a field is too small for tests of programs.
 LARGEST_FIELD = 2**30
 
@@ -32,6 +34,9 @@ def open_files(settings: schema.Source, key: str) -> "FileSource | None":
         found = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
         if not found:
             raise SlipwayError(f"{key}.path: {settings.path!r} holds no {', '.join(SUFFIXES)} file")
+        kinds = sorted({file.suffix for file in found})
+        if len(kinds) > 1:
+            raise SlipwayError(f"{key}.path: {settings.path!r} holds {' and '.join(kinds)} files; give one kind")
         return FileSource(path, tuple(str(file.relative_to(path)) for file in found))
     if path.is_file():
         if path.suffix not in SUFFIXES:
@@ -60,10 +65,8 @@ class FileSource:
         found: list[Block] = []
         for name in self.files:
             path = self.folder / name
-            if path.suffix == ".parquet":
-                found += _row_groups(name, path)
-            else:
-                found += _runs_of_lines(name, path, quoted=path.suffix == ".csv")
+            cut = {".jsonl": _runs_of_lines, ".csv": _runs_of_records, ".parquet": _runs_of_rows}[path.suffix]
+            found += cut(name, path)
         return found
 
     def read(self, block: Block) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -82,28 +85,35 @@ class FileSource:
         return {"files": {name: hash_file(self.folder / name) for name in self.files}}
 
 
-def _runs_of_lines(name: str, path: Path, quoted: bool) -> Iterator[Block]:
-    """Cut after the last line end of every `BLOCK_BYTES`; with `quoted`, line ends in quotes do not count."""
+def _runs_of_lines(name: str, path: Path) -> Iterator[Block]:
+    """Cut after the last line end of every `BLOCK_BYTES`."""
     start = position = 0
     line = lines = 1
-    quotes = 0
     with path.open("rb") as file:
         while chunk := file.read(BLOCK_BYTES):
-            text = np.frombuffer(chunk, dtype=np.uint8)
-            ends = np.flatnonzero(text == ord("\n"))
-            between = ends
-            if quoted:
-                marks = np.cumsum(text == ord('"')) + quotes
-                between = ends[marks[ends] % 2 == 0]
-                quotes = int(marks[-1] % 2)
-            if len(between):
-                cut = position + int(between[-1]) + 1
-                yield Block(name, start, cut, line)
-                start, line = cut, lines + int(np.searchsorted(ends, between[-1])) + 1
+            lines += chunk.count(b"\n")
+            end = chunk.rfind(b"\n") + 1
+            if end:
+                yield Block(name, start, position + end, line)
+                start, line = position + end, lines
             position += len(chunk)
-            lines += len(ends)
     if position > start:
         yield Block(name, start, position, line)
+
+
+def _runs_of_records(name: str, path: Path) -> Iterator[Block]:
+    """Cut between records of CSV, whose fields may hold line ends: only reading tells where one ends."""
+    start = 0
+    line = 1
+    with path.open("rb") as file:
+        reader = _csv(path, iter(file.readline, b""), 1)
+        for _, following, _ in reader:
+            # the reader has taken no line beyond the record
+            if (end := file.tell()) - start >= BLOCK_BYTES:
+                yield Block(name, start, end, line)
+                start, line = end, following
+        if (end := file.tell()) > start:
+            yield Block(name, start, end, line)
 
 
 def _read_jsonl(path: Path, block: Block) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -120,26 +130,12 @@ def _read_jsonl(path: Path, block: Block) -> Iterator[tuple[int, Mapping[str, An
 
 
 def _read_csv(path: Path, block: Block) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    csv.field_size_limit(LARGEST_FIELD)
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        try:
-            header = next(csv.reader(file, strict=True))
-        except (StopIteration, csv.Error, UnicodeDecodeError) as error:
-            raise SlipwayError(f"{path} line 1: no header of column names ({error or 'empty file'})") from None
-    try:
-        text = _bytes(path, block).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = block.first + _bytes(path, block)[: error.start].count(b"\n")
-        raise SlipwayError(f"{path} line {line}: not UTF-8 text ({error.reason})") from None
-    reader = csv.reader(_lines(text), strict=True)
-    while True:
-        line = block.first + reader.line_num
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise SlipwayError(f"{path} line {line}: not CSV ({error})") from None
+    with path.open("rb") as file:
+        first = next(_csv(path, iter(file.readline, b""), 1), None)
+    if first is None:
+        raise SlipwayError(f"{path} line 1: no header of column names (empty file)")
+    header = first[2]
+    for line, _, row in _csv(path, iter(io.BytesIO(_bytes(path, block)).readline, b""), block.first):
         if not row or line == 1:
             continue
         if len(row) != len(header):
@@ -147,23 +143,54 @@ def _read_csv(path: Path, block: Block) -> Iterator[tuple[int, Mapping[str, Any]
         yield line, dict(zip(header, row, strict=True))
 
 
-def _read_parquet(path: Path, block: Block) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    first = block.first
-    with _parquet(path) as file:
+def _csv(path: Path, lines: Iterator[bytes], first: int) -> Iterator[tuple[int, int, list[str]]]:
+    """Yield the line that each record begins with, the line after it, and its fields."""
+    csv.field_size_limit(LARGEST_FIELD)
+
+    def decoded() -> Iterator[str]:
+        for number, line in enumerate(lines, start=first):
+            try:
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise SlipwayError(f"{path} line {number}: not UTF-8 text ({error.reason})") from None
+
+    reader = csv.reader(decoded(), strict=True)
+    while True:
+        line = first + reader.line_num
         try:
-            for batch in file.iter_batches(batch_size=1024, row_groups=[block.start]):
-                yield from enumerate(batch.to_pylist(), start=first)
-                first += len(batch)
-        except (pa.ArrowException, OSError) as error:
-            raise SlipwayError(f"{path} row group {block.start}: damaged ({error})") from None
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise SlipwayError(f"{path} line {line}: not CSV ({error})") from None
+        yield line, first + reader.line_num, row
 
 
-def _row_groups(name: str, path: Path) -> Iterator[Block]:
+def _read_parquet(path: Path, block: Block) -> Iterator[tuple[int, Mapping[str, Any]]]:
     with _parquet(path) as file:
-        first = 0
-        for group in range(file.metadata.num_row_groups):
-            yield Block(name, group, group + 1, first)
-            first += file.metadata.row_group(group).num_rows
+        row = 0
+        try:
+            for group in range(file.metadata.num_row_groups):
+                rows = file.metadata.row_group(group).num_rows
+                if row + rows <= block.start or row >= block.stop:
+                    row += rows
+                    continue
+                for batch in file.iter_batches(batch_size=1024, row_groups=[group]):
+                    first, stop = max(row, block.start), min(row + len(batch), block.stop)
+                    if first < stop:
+                        yield from enumerate(batch.slice(first - row, stop - first).to_pylist(), start=first)
+                    row += len(batch)
+                    if row >= block.stop:
+                        return
+        except (pa.ArrowException, OSError) as error:
+            raise SlipwayError(f"{path} row {row}: damaged ({error})") from None
+
+
+def _runs_of_rows(name: str, path: Path) -> Iterator[Block]:
+    with _parquet(path) as file:
+        rows = file.metadata.num_rows
+    for start in range(0, rows, BLOCK_ROWS):
+        yield Block(name, start, min(start + BLOCK_ROWS, rows), start)
 
 
 def _parquet(path: Path) -> pq.ParquetFile:
@@ -171,11 +198,6 @@ def _parquet(path: Path) -> pq.ParquetFile:
         return pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
         raise SlipwayError(f"{path}: not a whole parquet file ({error})") from None
-
-
-def _lines(text: str) -> Iterator[str]:
-    # str.splitlines also splits at characters that are no line ends to csv
-    return (line + "\n" for line in text.removesuffix("\n").split("\n"))
 
 
 def _bytes(path: Path, block: Block) -> bytes:

@@ -79,8 +79,8 @@ def _commit(name: str, revision: str | None, key: str) -> str:
     except Exception as error:  # what the network raises depends on the library below
         wanted = "cannot be asked for its commit" if not isinstance(error, HfHubHTTPError) else "did not answer well"
         raise SlipwayError(
-            f"{key}.path: {name!r} is no file or folder, and the hub {wanted} ({type(error).__name__}). Where there is "
-            "no network, fetch it elsewhere with the same HF_HOME and give the full commit as `revision`, or give files."
+            f"{key}.path: {name!r} is no file or folder, and the hub {wanted} ({type(error).__name__}). Without a "
+            "network, fetch it elsewhere with the same HF_HOME and give the full commit as `revision`, or give files."
         ) from None
 
 

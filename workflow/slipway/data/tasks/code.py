@@ -43,24 +43,22 @@ def _apps(record: Record) -> Problem:
     question = record.text("question")
     given = record.get("input_output")
     cases = _json(given) if isinstance(given, str) else given
-    if not isinstance(cases, dict) or not cases.get("inputs") or len(cases["inputs"]) != len(cases.get("outputs", [])):
+    inputs, outputs = (cases.get("inputs"), cases.get("outputs")) if isinstance(cases, dict) else (None, None)
+    if not isinstance(inputs, list) or not isinstance(outputs, list) or not inputs or len(inputs) != len(outputs):
         raise UnusableError("no tests")
     solutions = _list(record, "solutions")
     if cases.get("fn_name"):
         name = str(cases["fn_name"])
         tests = "\n".join(
             f"assert {name}({', '.join(map(repr, arguments))}) == {_unwrapped(expected)!r}"
-            for arguments, expected in zip(cases["inputs"], cases["outputs"], strict=True)
+            for arguments, expected in zip(inputs, outputs, strict=True)
         )
         if solutions and "class Solution" in solutions[0]:
             tests = f"{name} = Solution().{name}\n{tests}"
         starter = record.text("starter_code").strip() if record.has("starter_code") else ""
         shown = f"{question}\n{starter}" if starter else question
         return Problem(shown, solutions[0] if solutions else "", _metadata("function", name, tests))
-    pairs = [
-        {"input": _lines(put), "output": _lines(out)}
-        for put, out in zip(cases["inputs"], cases["outputs"], strict=True)
-    ]
+    pairs = [{"input": _lines(put), "output": _lines(out)} for put, out in zip(inputs, outputs, strict=True)]
     return Problem(question, solutions[0] if solutions else "", _metadata("stdio", None, pairs))
 
 
@@ -92,7 +90,7 @@ def _list(record: Record, field: str) -> list[str]:
 def _json(text: str) -> Any:
     try:
         return json.loads(text) if text.strip() else None
-    except json.JSONDecodeError as error:
+    except ValueError as error:  # also for a number of more digits than Python reads
         raise UnusableError(f"not JSON: {error}") from None
 
 

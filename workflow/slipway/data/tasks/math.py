@@ -13,9 +13,10 @@ def problem(record: Record) -> Problem:
     """Return the problem; a solution that leads to the answer becomes its demonstration."""
     question = record.text("question" if record.has("question") or not record.has("problem") else "problem")
     text = record.text("answer" if record.has("answer") or not record.has("solution") else "solution").strip()
-    if MARK in text:
-        reasoning, _, answer = text.rpartition(MARK)
-        return _problem(question, answer, reasoning)
+    reasoning, mark, marked = text.rpartition(MARK)
+    # more than a line is no answer: a heading of a solution in Markdown begins with the same mark
+    if mark and "\n" not in marked.strip():
+        return _problem(question, marked, reasoning)
     if any(command in text for command in BOXED):
         answer = last_boxed(text)
         return _problem(question, answer, "" if answer == text else text)
@@ -29,9 +30,10 @@ def last_boxed(text: str) -> str:
     rest = text[start:].lstrip("\\").removeprefix("boxed").removeprefix("fbox").lstrip()
     if not rest.startswith("{"):
         # TeX takes a single token too: \boxed 5
-        if not rest:
+        token = rest.split("$")[0].split()
+        if not token:
             raise UnusableError("nothing in \\boxed")
-        return rest.split("$")[0].split()[0]
+        return token[0]
     depth = 0
     for index, letter in enumerate(rest):
         if rest[index - 1 : index] == "\\":

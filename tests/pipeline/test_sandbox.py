@@ -7,6 +7,7 @@ is bounded by the program itself.
 
 import dataclasses
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -29,7 +30,7 @@ MIB = 2**20
 LIMITS = Limits(seconds=2, memory=192 * MIB, processes=8, files=8 * MIB, output=64 * 1024)
 MARK = b"ESCAPED"
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(120)]
 
 
 def test_there_is_a_sandbox_to_test() -> None:
@@ -384,3 +385,27 @@ def test_many_at_a_time_do_not_disturb_each_other() -> None:
     for thread in threads:
         thread.join()
     assert results == [True] * 24
+
+
+# --- machines where none can be made -------------------------------------------------------------------------------
+
+SAY = "from slipway.rewards.sandbox import unavailable; print(unavailable())"
+
+
+def unavailable_in(shell: str) -> str:
+    """Return why there is no sandbox in a user namespace, such as a container's, in which `shell` has run first."""
+    python = shlex.join([sys.executable, "-c", SAY])
+    command = ["unshare", "--user", "--map-root-user", "sh", "-c", f"{shell}; exec {python}"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2] / "workflow")}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    return ended.stdout.strip()
+
+
+def test_in_a_container_that_allows_it_there_is_one() -> None:
+    assert unavailable_in("true") == "None"
+
+
+def test_where_user_namespaces_are_forbidden_it_says_what_to_allow() -> None:
+    said = unavailable_in("echo 0 > /proc/sys/user/max_user_namespaces")
+    assert "bubblewrap cannot make a sandbox here (bwrap: " in said
+    assert "the administrator must allow user namespaces: sysctl user.max_user_namespaces=" in said

@@ -11,6 +11,8 @@ from slipway.rewards import Score, reward_text, sandbox, scorer_for
 from slipway.rewards import score as score_row
 from slipway.rewards.sandbox import availability, isolation
 
+pytestmark = pytest.mark.sandbox
+
 HUMAN_EVAL_PROMPT = 'import math\n\ndef half(x):\n    return x / 2\n\ndef area(r: float) -> float:\n    """Area."""\n'
 HUMAN_EVAL_TESTS = "def check(candidate):\n    assert abs(candidate(half(4)) - 12.566) < 0.01\n"
 PAIRS = [{"input": "1 2\n", "output": "3\n"}, {"input": "5 -5", "output": "0"}]

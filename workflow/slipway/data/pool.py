@@ -4,6 +4,7 @@ Only a few numbers a problem are ever in memory; texts are read again where they
 """
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -37,6 +38,7 @@ FIELDS: list[tuple[str, pa.DataType]] = [
     ("order", pa.uint64()),
     ("normal", pa.uint64()),
 ]
+ROWS_AT_A_TIME = 20_000
 BANDS = ("bands", pa.list_(pa.uint64()))
 
 
@@ -52,6 +54,9 @@ class Pool:
         self._folder = folder
         self._processes = processes
         self._parts: list[datasets.Dataset] = []
+        # the questions where they are mapped into memory, and the number of the first one of each
+        self._questions: list[pa.Array] = []
+        self._starts: list[int] = []
         self.unit = source.unit
         self.ability = source.ability
 
@@ -78,6 +83,9 @@ class Pool:
             desc=f"read {blocks[0].file}",
         )
         self._parts.append(part)
+        for chunk in part.data.column("question").chunks:
+            self._starts.append(self._starts[-1] + len(self._questions[-1]) if self._questions else 0)
+            self._questions.append(chunk)
 
     def __len__(self) -> int:
         """Return the number of records, usable or not."""
@@ -98,9 +106,12 @@ class Pool:
         """Yield the pool in order, with the number of each batch's first problem."""
         start = 0
         for part in self._parts:
-            for batch in part.data.table.select(columns).to_batches():
-                yield start, batch
-                start += len(batch)
+            table = part.data.table.select(columns)
+            for first in range(0, len(table), ROWS_AT_A_TIME):
+                # `datasets` writes it in pieces of a few rows
+                (batch,) = table.slice(first, ROWS_AT_A_TIME).combine_chunks().to_batches()
+                yield start + first, batch
+            start += len(table)
 
     def row(self, index: int) -> dict[str, Any]:
         """Return one problem whole."""
@@ -120,12 +131,8 @@ class Pool:
 
     def question(self, index: int) -> str:
         """Return the text of one question."""
-        for part in self._parts:
-            if index < len(part):
-                # of the table: the dataset would read the whole row
-                return str(part.data.column("question")[index].as_py())
-            index -= len(part)
-        raise IndexError(index)
+        place = bisect_right(self._starts, index) - 1
+        return str(self._questions[place][index - self._starts[place]].as_py())
 
     def where(self, index: int) -> str:
         """Return file and place of a problem, for messages."""

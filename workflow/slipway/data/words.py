@@ -12,23 +12,36 @@ Offsets = NDArray[np.int64]
 # Of a polynomial modulo 2**64; odd, so that no word of an n-gram loses bits.
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
+_ASCII = np.array([ord(chr(code).lower()) if chr(code).isalnum() else 32 for code in range(128)] + [32] * 128, np.uint8)
+
 
 def split_words(texts: pa.Array) -> tuple[pa.Array, Offsets]:
     """Return the words of all texts, one after the other, and where each text's begin, [texts + 1].
 
     Words are runs of letters and digits of any script, in lower case: punctuation does not tell texts apart.
     """
-    spaced = pc.replace_substring_regex(pc.utf8_lower(texts), r"[^\p{L}\p{N}]+", " ")
-    lists = pc.split_pattern(pc.utf8_trim_whitespace(spaced), " ")
+    lists = pc.split_pattern(_spaced(texts), " ")
     lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64)
     words = lists.flatten()
-    # an empty text is split into one empty word
-    empty = pc.equal(pc.binary_length(words), 0)
-    if pc.any(empty).as_py():
-        owner = np.repeat(np.arange(len(lengths)), lengths)
-        lengths -= np.bincount(owner[empty.to_numpy(zero_copy_only=False)], minlength=len(lengths))
-        words = words.filter(pc.invert(empty))
+    # between two spaces, and in an empty text, there is an empty word
+    empty = pc.equal(pc.binary_length(words), 0).to_numpy(zero_copy_only=False)
+    if empty.any():
+        lengths -= np.bincount(np.repeat(np.arange(len(lengths)), lengths)[empty], minlength=len(lengths))
+        words = words.filter(pa.array(~empty))
     return words, np.concatenate([[0], np.cumsum(lengths)])
+
+
+def _spaced(texts: pa.Array) -> pa.Array:
+    """Return the texts in lower case, with spaces in place of all that is no letter or digit."""
+    if not pc.all(pc.string_is_ascii(texts)).as_py():
+        return pc.replace_substring_regex(pc.utf8_lower(texts), r"[^\p{L}\p{N}]+", " ")
+    # thirty times as fast
+    texts = pa.concat_arrays([texts])  # whose buffers begin with its first text
+    if not len(texts):
+        return texts
+    _, offsets, letters = texts.buffers()
+    mapped = _ASCII[np.frombuffer(letters or b"", dtype=np.uint8)]
+    return pa.StringArray.from_buffers(len(texts), offsets, pa.py_buffer(mapped), offset=texts.offset)
 
 
 def ngrams(texts: pa.Array, size: int) -> tuple[Hashes, Offsets]:
@@ -50,12 +63,6 @@ def ngrams(texts: pa.Array, size: int) -> tuple[Hashes, Offsets]:
         found = np.where(inside, (found ^ word) * _FACTOR, found)
         found ^= found >> np.uint64(29)
     return found, offsets
-
-
-def ngram_texts(text: str, size: int) -> list[str]:
-    """Return the n-grams of one text as text, in order: for messages, and to compare two texts exactly."""
-    words = split_words(pa.array([text]))[0].to_pylist()
-    return [" ".join(words[start : start + size]) for start in range(max(1, len(words) - size + 1))] if words else []
 
 
 def _hash_words(words: pa.Array) -> Hashes:

@@ -11,7 +11,7 @@ from slipway.config import schema
 from slipway.data.records import Record
 from slipway.data.sources import Source
 from slipway.data.sources.files import open_files
-from slipway.data.words import Hashes, ngram_texts, ngrams
+from slipway.data.words import Hashes, ngrams, split_words
 from slipway.errors import SlipwayError
 
 
@@ -45,9 +45,13 @@ class Contamination:
         hit = np.flatnonzero(self._hashes[place] == hashes)
         owners = np.searchsorted(offsets, hit, side="right") - 1
         numbers, first = np.unique(owners, return_index=True)
-        for number, where in zip(numbers.tolist(), hit[first].tolist(), strict=True):
-            shared = ngram_texts(questions[number].as_py(), self._words)[where - int(offsets[number])]
-            yield number, self._owner[int(hashes[where])], shared
+        if not len(numbers):
+            return
+        words, starts = split_words(questions.take(pa.array(numbers)))
+        for index, (number, where) in enumerate(zip(numbers.tolist(), hit[first].tolist(), strict=True)):
+            start = int(starts[index]) + where - int(offsets[number])
+            shared = words[start : min(start + self._words, int(starts[index + 1]))].to_pylist()
+            yield number, self._owner[int(hashes[where])], " ".join(shared)
 
 
 def open_evaluation_file(path: str, key: str) -> Source:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rensa import RMinHash
 
 from slipway.config.schema import NearDuplicates
-from slipway.data.words import ngram_texts, ngrams
+from slipway.data.words import ngrams
 
 BANDS, ROWS = 21, 6
 SEED = 1
@@ -66,11 +66,13 @@ def find(
 def _compare(
     bucket: list[int], text: Callable[[int], str], settings: NearDuplicates, found: dict[int, tuple[int, float]]
 ) -> None:
-    kept: list[tuple[int, set[str]]] = []
-    for number in bucket:
-        if number in found:
-            continue
-        grams = set(ngram_texts(text(number), settings.words))
+    left = [number for number in bucket if number not in found]
+    if len(left) < 2:
+        return
+    hashes, offsets = ngrams(pa.array([text(number) for number in left], pa.string()), settings.words)
+    kept: list[tuple[int, set[int]]] = []
+    for place, number in enumerate(left):
+        grams = set(hashes[offsets[place] : offsets[place + 1]].tolist())
         for other, others in kept:
             similarity = len(grams & others) / len(grams | others)
             if similarity >= settings.similarity:

@@ -12,10 +12,12 @@ from slipway.models.known import find_dimensions
 from slipway.models.layout import Layout
 from slipway.models.sizes import model_parameters
 from slipway.preflight.command_line import judge
+from slipway.preflight.findings import errors
 from slipway.preflight.planning.calibration import GIB, MEMORY_BAND
 from slipway.preflight.planning.hardware import GPUS, gpu_named, gpu_with_memory
 from slipway.preflight.planning.memory import Forecast, cache_bytes_per_token, forecast, state
 from slipway.preflight.planning.workload import Recompute, Workload, workload_of
+from slipway.preflight.static import check_run
 from slipway.preflight.subject import Subject
 from slipway.preflight.walltime import check_walltime
 
@@ -167,6 +169,17 @@ def test_a_time_limit_without_room_for_a_step_is_a_warning(minutes, gpu_memory, 
     found = list(check_walltime("mine", run, model, subject))
     assert [finding.rule for finding in found] == rules
     assert all(finding.severity == "warning" and finding.key == "runs.mine.runtime_minutes" for finding in found)
+
+
+@pytest.mark.parametrize(("estimator", "warned"), [("grpo", True), ("gpro", False)])
+def test_the_time_limit_is_judged_only_where_no_rule_refuses_the_run(estimator, warned):
+    settings = settings_of(LAUNCH.format(model="Qwen/Qwen2.5-1.5B", nodes=1, rollout=1, more=""))
+    settings["algorithm.adv_estimator"] = estimator
+    run = Run(model="m", data="d", evaluation=["e"], steps=10, runtime_minutes=5)
+    subject = Subject(settings, find_dimensions("Qwen/Qwen2.5-1.5B"), gpu_memory=80 * GIB)
+    found = check_run("mine", run, subject)
+    assert bool(errors(found)) is not warned
+    assert ("S21" in {finding.rule for finding in found}) is warned
 
 
 def settings_of(launch: str) -> dict:

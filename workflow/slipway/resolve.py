@@ -25,7 +25,7 @@ from slipway.models.known import find_folder
 from slipway.models.parameters import stored_parameters
 from slipway.preflight.auto_layout import fastest_layout, layout_on_cpu
 from slipway.preflight.findings import Finding, Severity, errors
-from slipway.preflight.static import check_settings
+from slipway.preflight.static import check_run
 from slipway.preflight.subject import Subject, subject_of_run
 
 
@@ -213,7 +213,7 @@ def _resolve_run(name: str, run: Run, config: Config, paths: ResultPaths) -> tup
     if parallel is None or resolved is None:
         return None, problems
     subject = subject_to_judge(name, run, data, resolved, model)
-    findings = check_settings(name, run, subject)
+    findings = check_run(name, run, subject)
     if model is None:
         path = config.models[run.model].path
         why = "its dimensions are not known before it is fetched: layout and memory are judged then."

@@ -22,7 +22,7 @@ from slipway.preflight.planning.memory import checkpoint_bytes_of
 from slipway.preflight.reward_canary import Reward, check_reward
 from slipway.preflight.rules.batches import arithmetic
 from slipway.preflight.rules.memory import forecast_of
-from slipway.preflight.static import check_settings
+from slipway.preflight.static import check_run
 from slipway.preflight.subject import Subject
 from slipway.preflight.versions import check_kernels, check_pairs, installed
 
@@ -103,7 +103,7 @@ def preflight(candidate: Candidate, manifest_path: Path, folder: Path) -> None:
 
 def _check(candidate: Candidate, folder: Path) -> tuple[list[Finding], dict[str, inputs.Lengths]]:
     run = candidate.run
-    findings = check_settings(candidate.name, run, candidate.subject)
+    findings = check_run(candidate.name, run, candidate.subject)
     findings += check_pairs(installed())
     if run.device == "cuda":
         findings += check_kernels(candidate.subject)

@@ -7,7 +7,7 @@ from slipway.preflight.subject import Subject
 from slipway.preflight.walltime import check_walltime
 
 
-def check_settings(name: str, run: Run, subject: Subject) -> list[Finding]:
+def check_run(name: str, run: Run, subject: Subject) -> list[Finding]:
     """Return the findings about a run that need neither its data nor its weights."""
     findings = check(subject)
     if subject.model is not None and not errors(findings):

@@ -9,7 +9,7 @@ from slipway.config.paths import ResultPaths
 from slipway.errors import SlipwayError
 from slipway.manifest import FolderLock, read_manifest, write_json, write_text
 from slipway.report import crate, provenance_view, summaries
-from slipway.report.comparison import Comparison, check_pair, compare
+from slipway.report.comparison import compare_all
 from slipway.report.logs import last_errors
 from slipway.report.page import Page, render_page
 from slipway.report.provenance_view import StageRecord, record_stage
@@ -39,8 +39,7 @@ def write_report(paths: ResultPaths, settings: RunSettings) -> None:
         logged = read_training(paths.train(settings.name))
         training = without_false_cut_offs(logged, settings.run.grpo.max_response_length)
         base, final = _read_pair(paths, settings.name)
-        check_pair(base, final)
-        comparisons = [compare(base, final, name) for name in settings.run.evaluation]
+        comparisons = compare_all(base, final, settings.run.evaluation)
         stages, hashes = _read_provenance(paths, settings)
         provenance = provenance_view.collect(paths, settings.name, stages, hashes)
         metrics = summaries.metrics(settings.name, settings.run, comparisons, training)
@@ -83,7 +82,7 @@ def write_partial_report(paths: ResultPaths, settings: RunSettings) -> None:
     if training is not None:
         training = without_false_cut_offs(training, settings.run.grpo.max_response_length)
     pair = _attempt(lambda: _read_pair(paths, name), missing)
-    comparisons = _attempt(lambda: _compare_all(pair, settings), missing) if pair else None
+    comparisons = _attempt(lambda: compare_all(*pair, settings.run.evaluation), missing) if pair else None
     stages = _attempt(lambda: _read_provenance(paths, settings), missing)
     provenance = _attempt(lambda: provenance_view.collect(paths, name, *stages), missing) if stages else None
     page = Page(
@@ -115,11 +114,6 @@ def _read_ledger(run_folder: Path) -> dict[str, Any] | None:
     """Return where the device-hours went; None for a training of an earlier version, which kept no ledger."""
     file = run_folder / "ledger.json"
     return read_json(file, "rule train", needed=("devices", "totals", "segments")) if file.is_file() else None
-
-
-def _compare_all(pair: tuple[Evaluated, Evaluated], settings: RunSettings) -> list[Comparison]:
-    check_pair(*pair)
-    return [compare(*pair, name) for name in settings.run.evaluation]
 
 
 def _read_provenance(paths: ResultPaths, settings: RunSettings) -> tuple[list[StageRecord], dict[str, str]]:

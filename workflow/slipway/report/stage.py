@@ -23,6 +23,7 @@ from slipway.report.reading import (
 )
 from slipway.report.samples_view import choose_samples
 from slipway.report.settings_view import RunSettings, as_config, settings_tables
+from slipway.report.source_archive import write_source
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ def write_report(paths: ResultPaths, settings: RunSettings) -> None:
         write_json(folder / "config.yaml", as_config(settings))  # JSON is YAML
         write_text(folder / "summary.md", summaries.summary(metrics))
         write_text(folder / "README.md", summaries.model_card(metrics, settings.model, settings.data))
+        write_source(folder)
         write_json(folder / "ro-crate-metadata.json", crate.describe(settings.name, provenance, folder))
         write_text(folder / "report.html", render_page(page))
         (folder / "report.partial.html").unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from slipway.config.load import load_config
 from slipway.config.paths import ResultPaths
 from slipway.errors import SlipwayError
 from slipway.report import charts
+from slipway.report.comparison import compare_all
 from slipway.report.logs import last_errors
-from slipway.report.reading import Step, Training, read_steps, without_false_cut_offs
+from slipway.report.reading import Evaluated, Step, Training, read_evaluated, read_steps, without_false_cut_offs
 from slipway.report.runs_table import settings_that_differ, write_comparison
 from slipway.report.settings_view import RunSettings, flat
 from slipway.report.stage import write_partial_report, write_report
@@ -79,6 +81,26 @@ def test_no_gain_is_not_called_better(root: Path) -> None:
     assert metrics["verdict"] == "not shown to be better"
     _, metrics = report(root, make_run(root, better_by=-0.3))
     assert metrics["verdict"] == "worse"
+
+
+def test_further_evaluations_are_corrected_for_their_number(root: Path) -> None:
+    make_run(root)
+    names = ["first", "second", "third", "fourth", "fifth"]
+
+    def evaluated(which: str, correct: np.ndarray) -> Evaluated:
+        one = read_evaluated(root / f"demo/eval/{which}.json", root / "demo/eval" / which, which)
+        rows = [replace(row, correct=bool(right)) for row, right in zip(one.samples["heldout"], correct, strict=True)]
+        metrics = one.metrics["heldout"]
+        return replace(one, samples=dict.fromkeys(names, rows), metrics=dict.fromkeys(names, metrics))
+
+    # ten questions won and two lost: p is 0.039 alone, and 0.15 among four
+    questions = np.arange(QUESTIONS)
+    base, final = evaluated("base", questions >= 62), evaluated("final", questions < 10)
+    first, *further = compare_all(base, final, names)
+    assert (first.verdict, first.corrected_p) == ("better", None)
+    assert [one.corrected_p for one in further] == pytest.approx([4 * stats.binomtest(10, 12).pvalue] * 4)
+    assert {one.verdict for one in further} == {"not shown to be better"}
+    assert [one.verdict for one in compare_all(base, final, names[:2])] == ["better", "better"]
 
 
 def test_the_page_loads_nothing(root: Path, settings: RunSettings) -> None:
@@ -297,11 +319,6 @@ def test_summaries_say_the_same_as_the_metrics(root: Path, settings: RunSettings
     for name in ("summary.md", "README.md"):
         text = (root / "demo" / name).read_text()
         assert f"| {base} | {final} |" in text
-    crate = json.loads((root / "demo/ro-crate-metadata.json").read_text())
-    entities = {entity["@id"]: entity for entity in crate["@graph"]}
-    for part in entities["./"]["hasPart"]:
-        path = root / "demo" / part["@id"]
-        assert int(entities[part["@id"]]["contentSize"]) == path.stat().st_size
 
 
 def test_step_time_is_whole_and_in_order() -> None:
@@ -337,6 +354,10 @@ def test_comparison_of_runs(root: Path, settings: RunSettings) -> None:
         metrics = json.loads((root / name / "metrics.json").read_text())
         assert f"{100 * metrics['final_accuracy']:.1f} %" in page
         assert f'href="{name}/report.html"' in page
+    # 0.0001 and 0.6 or so alone
+    worst = max(json.loads((root / name / "metrics.json").read_text())["p"] for name in ("demo", "slow"))
+    assert f'<td class="figure">{worst:.4f}</td>' in page
+    assert "p is corrected for 2 runs" in page
     assert "the runs have the same settings" in page
 
 

@@ -60,6 +60,7 @@ def render(template: str, **context: object) -> str:
     environment.filters |= {
         "percent": percent,
         "points": points,
+        "p_value": p_value,
         "duration": duration,
         "number": number,
     }
@@ -70,6 +71,11 @@ def render(template: str, **context: object) -> str:
 def percent(share: float) -> str:
     """Return a share in per cent."""
     return f"{100 * share:.1f} %"
+
+
+def p_value(value: float) -> str:
+    """Return a p-value as text, e.g. `0.0312`."""
+    return "< 0.0001" if value < 0.0001 else f"{value:.4f}"
 
 
 def points(share: float) -> str:

@@ -9,7 +9,7 @@ from slipway.config.paths import ResultPaths
 from slipway.errors import SlipwayError
 from slipway.manifest import FolderLock, read_manifest, write_json, write_text
 from slipway.report import crate, provenance_view, summaries
-from slipway.report.comparison import Comparison, check_pair, compare
+from slipway.report.comparison import compare_all
 from slipway.report.logs import last_errors
 from slipway.report.page import Page, render_page
 from slipway.report.provenance_view import StageRecord, record_stage
@@ -23,6 +23,7 @@ from slipway.report.reading import (
 )
 from slipway.report.samples_view import choose_samples
 from slipway.report.settings_view import RunSettings, as_config, settings_tables
+from slipway.report.source_archive import write_source
 
 logger = logging.getLogger(__name__)
 
@@ -39,8 +40,7 @@ def write_report(paths: ResultPaths, settings: RunSettings) -> None:
         logged = read_training(paths.train(settings.name))
         training = without_false_cut_offs(logged, settings.run.grpo.max_response_length)
         base, final = _read_pair(paths, settings.name)
-        check_pair(base, final)
-        comparisons = [compare(base, final, name) for name in settings.run.evaluation]
+        comparisons = compare_all(base, final, settings.run.evaluation)
         stages, hashes = _read_provenance(paths, settings)
         provenance = provenance_view.collect(paths, settings.name, stages, hashes)
         metrics = summaries.metrics(settings.name, settings.run, comparisons, training)
@@ -59,6 +59,7 @@ def write_report(paths: ResultPaths, settings: RunSettings) -> None:
         write_json(folder / "config.yaml", as_config(settings))  # JSON is YAML
         write_text(folder / "summary.md", summaries.summary(metrics))
         write_text(folder / "README.md", summaries.model_card(metrics, settings.model, settings.data))
+        write_source(folder)
         write_json(folder / "ro-crate-metadata.json", crate.describe(settings.name, provenance, folder))
         write_text(folder / "report.html", render_page(page))
         (folder / "report.partial.html").unlink(missing_ok=True)
@@ -83,7 +84,7 @@ def write_partial_report(paths: ResultPaths, settings: RunSettings) -> None:
     if training is not None:
         training = without_false_cut_offs(training, settings.run.grpo.max_response_length)
     pair = _attempt(lambda: _read_pair(paths, name), missing)
-    comparisons = _attempt(lambda: _compare_all(pair, settings), missing) if pair else None
+    comparisons = _attempt(lambda: compare_all(*pair, settings.run.evaluation), missing) if pair else None
     stages = _attempt(lambda: _read_provenance(paths, settings), missing)
     provenance = _attempt(lambda: provenance_view.collect(paths, name, *stages), missing) if stages else None
     page = Page(
@@ -115,11 +116,6 @@ def _read_ledger(run_folder: Path) -> dict[str, Any] | None:
     """Return where the device-hours went; None for a training of an earlier version, which kept no ledger."""
     file = run_folder / "ledger.json"
     return read_json(file, "rule train", needed=("devices", "totals", "segments")) if file.is_file() else None
-
-
-def _compare_all(pair: tuple[Evaluated, Evaluated], settings: RunSettings) -> list[Comparison]:
-    check_pair(*pair)
-    return [compare(*pair, name) for name in settings.run.evaluation]
 
 
 def _read_provenance(paths: ResultPaths, settings: RunSettings) -> tuple[list[StageRecord], dict[str, str]]:

@@ -1,5 +1,6 @@
 """Rule `report`: from the files of a run to the page and what lies beside it."""
 
+import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,7 @@ from slipway.report.reading import (
 )
 from slipway.report.samples_view import choose_samples
 from slipway.report.settings_view import RunSettings, as_config, settings_tables
+from slipway.report.signs import find_signs
 from slipway.report.source_archive import write_source
 
 logger = logging.getLogger(__name__)
@@ -54,6 +56,7 @@ def write_report(paths: ResultPaths, settings: RunSettings) -> None:
             provenance=provenance,
             metrics=metrics,
             ledger=_read_ledger(folder),
+            signs=find_signs(training, comparisons, _read_findings(paths, settings.name)),
         )
         write_json(folder / "metrics.json", metrics)
         write_json(folder / "config.yaml", as_config(settings))  # JSON is YAML
@@ -97,6 +100,7 @@ def write_partial_report(paths: ResultPaths, settings: RunSettings) -> None:
         provenance=provenance,
         metrics=None,
         ledger=_attempt(lambda: _read_ledger(folder), missing),
+        signs=_attempt(lambda: find_signs(training, comparisons or [], _read_findings(paths, name)), missing) or [],
         missing=list(dict.fromkeys(missing)),
         logs=last_errors(folder),
     )
@@ -116,6 +120,15 @@ def _read_ledger(run_folder: Path) -> dict[str, Any] | None:
     """Return where the device-hours went; None for a training of an earlier version, which kept no ledger."""
     file = run_folder / "ledger.json"
     return read_json(file, "rule train", needed=("devices", "totals", "segments")) if file.is_file() else None
+
+
+def _read_findings(paths: ResultPaths, run: str) -> list[dict[str, Any]]:
+    """Return what preflight found; nothing where it did not run."""
+    file = paths.preflight(run) / "findings.json"
+    if not file.is_file():
+        return []
+    findings: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+    return findings
 
 
 def _read_provenance(paths: ResultPaths, settings: RunSettings) -> tuple[list[StageRecord], dict[str, str]]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 from made_run import QUESTIONS, STEPS, make_run, write_evaluation
@@ -20,6 +21,7 @@ from slipway.report.logs import last_errors
 from slipway.report.reading import Evaluated, Step, Training, read_evaluated, read_steps, without_false_cut_offs
 from slipway.report.runs_table import settings_that_differ, write_comparison
 from slipway.report.settings_view import RunSettings, flat
+from slipway.report.source_archive import PROJECT
 from slipway.report.stage import write_partial_report, write_report
 
 
@@ -65,6 +67,15 @@ def test_metrics_equal_those_counted_from_the_samples(root: Path, settings: RunS
     assert metrics["evaluation"] == "heldout"
     for text in (f"{100 * sum(base) / QUESTIONS:.1f} %", f"{100 * sum(final) / QUESTIONS:.1f} %"):
         assert text in page
+
+
+def test_metrics_are_as_their_schema_says(root: Path, settings: RunSettings) -> None:
+    _, metrics = report(root, settings)
+    schema = json.loads((PROJECT / "workflow/schemas/metrics.schema.json").read_text())
+    jsonschema.validate(metrics, schema)
+    for damage in ({"surplus": 1}, {"cpu_hours": None}, {"verdict": "good"}, {"evaluations": {"heldout": {}}}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(metrics | damage, schema)
 
 
 def test_cost_is_the_time_of_all_steps(root: Path, settings: RunSettings) -> None:

@@ -141,7 +141,7 @@ def test_overlap_is_found() -> None:
 
 
 def graded(correct: bool) -> Score:
-    return Score(float(correct), correct, True, True, {"correctness": float(correct)})
+    return Score(float(correct), correct, True, True, {"correctness": float(correct)}, "12")
 
 
 def always(correct: bool) -> Callable[[str, str, str], Score]:

@@ -35,12 +35,11 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all results (%(default)s)")
     parser.add_argument("--log", type=Path, help="file that keeps the log")
     arguments = parser.parse_args()
+    refuse_what_does_not_go_together(parser, arguments)
     start_logging(arguments.log)
     if arguments.verl_args is not None:
         tell(judge_command_line(arguments.verl_args, arguments.model, arguments.gpu), arguments.json)
         return
-    if arguments.config is None:
-        parser.error("name a config, or give --verl-args")
     try:
         checked = plan(overlay(read_yaml(DEFAULTS), read_yaml(arguments.config)), arguments.results)
     except ConfigError as error:  # with every static error of every run
@@ -53,6 +52,18 @@ def main() -> None:
         tell([finding for name in names for finding in checked.resolved(name).findings], arguments.json)
     else:
         check_everything(checked, arguments.run)
+
+
+def refuse_what_does_not_go_together(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    """End the process where the config's options and those of a launch's text are mixed, or neither is given."""
+    if arguments.verl_args is None:
+        if arguments.config is None:
+            parser.error("name a config, or give --verl-args")
+        for option, value in (("--model", arguments.model), ("--gpu", arguments.gpu)):
+            if value is not None:
+                parser.error(f"{option} {value}: is for --verl-args; a run's model and GPU are in its config")
+    elif arguments.config is not None:
+        parser.error(f"{arguments.config}: --verl-args judges a launch without a config; give one of the two")
 
 
 def judge_command_line(text: str, model: str | None, gpu: str | None) -> list[Finding]:

@@ -3,6 +3,7 @@
 # Runs: in every process that reads the Snakefile; checks and writes only in the main one.
 import json
 import re
+from functools import cache
 
 from snakemake.logging import logger
 from slipway.config.load import NAME, ConfigError, load_config, named, read_yaml
@@ -78,11 +79,25 @@ def model_source(wildcards):
     return source_manifest(wildcards.model)
 
 
+# What runs share is worked out once: Snakemake asks for it with every job of a sweep.
+@cache
 def source_manifest(name):
     """Return the manifest of a model of the config, if Slipway makes it; else nothing."""
     if CONFIG.models[name].demo is None:
         return []
-    return RESULTS.hf_model(name) / "manifest.json"
+    return str(RESULTS.hf_model(name) / "manifest.json")
+
+
+@cache
+def data_manifest(name):
+    """Return the manifest of a data set."""
+    return str(RESULTS.data(name) / "manifest.json")
+
+
+@cache
+def megatron_manifest(name):
+    """Return the manifest of a converted model."""
+    return str(RESULTS.megatron_model(name) / "manifest.json")
 
 
 def as_param(settings):
@@ -109,6 +124,7 @@ def model_settings(wildcards):
     return as_param(settings_of_model(wildcards.model))
 
 
+@cache
 def settings_of_model(name):
     """Return a model's settings as plain values, with the fingerprint of its folder where there is one."""
     model = CONFIG.models[name]
@@ -121,7 +137,7 @@ def settings_of_model(name):
 def evaluated_data(wildcards):
     """Return the manifests of the data sets that a run is evaluated on."""
     names = {CONFIG.evaluation[name].data for name in run_of(wildcards).evaluation}
-    return [RESULTS.data(name) / "manifest.json" for name in sorted(names)]
+    return [data_manifest(name) for name in sorted(names)]
 
 
 def evaluated_model(wildcards):
@@ -148,12 +164,12 @@ def evaluation_settings(wildcards):
 
 def run_data(wildcards):
     """Return the manifest of a run's training data."""
-    return RESULTS.data(run_of(wildcards).data) / "manifest.json"
+    return data_manifest(run_of(wildcards).data)
 
 
 def run_model(wildcards):
     """Return the manifest of a run's converted model."""
-    return RESULTS.megatron_model(run_of(wildcards).model) / "manifest.json"
+    return megatron_manifest(run_of(wildcards).model)
 
 
 def run_source(wildcards):

@@ -21,13 +21,12 @@ from slipway.launch.started import read_started
 from slipway.manifest import fingerprint, read_manifest, write_if_changed, write_text
 from slipway.models.architecture import Architecture, architecture_from_config, read_architecture
 from slipway.models.demo_dimensions import DEMO_MAX_POSITIONS, DEMO_VOCAB_SIZE
-from slipway.models.known import folder_of_known, known_models
+from slipway.models.known import find_folder
 from slipway.models.parameters import stored_parameters
 from slipway.preflight.auto_layout import fastest_layout, layout_on_cpu
 from slipway.preflight.findings import Finding, Severity, errors
-from slipway.preflight.rules import check as check_rules
+from slipway.preflight.static import check_run
 from slipway.preflight.subject import Subject, subject_of_run
-from slipway.preflight.walltime import check_walltime
 
 if TYPE_CHECKING:
     from slipway.data import Surroundings
@@ -103,12 +102,13 @@ def model_folder(name: str, model: Model, paths: ResultPaths) -> Path:
 
 def architecture_of(name: str, model: Model, paths: ResultPaths) -> Architecture | None:
     """Return a model's dimensions as far as they are known: from its config.json or its recipe."""
-    folder = model_folder(name, model, paths)
-    if model.demo is None:
-        if not (folder / "config.json").is_file() and model.path in known_models():
-            folder = folder_of_known(model.path)  # still to be fetched from its hub
-        return read_architecture(folder) if (folder / "config.json").is_file() else None
+    if model.path is not None:
+        # one that is still to be fetched from its hub may ship its dimensions
+        folders = (model_folder(name, model, paths), find_folder(model.path))
+        known = (folder for folder in folders if folder is not None and (folder / "config.json").is_file())
+        return read_architecture(folder) if (folder := next(known, None)) is not None else None
     recipe = model.demo
+    assert recipe is not None  # the schema asks for one of the two
     return architecture_from_config(
         {
             "architectures": ["Qwen2ForCausalLM"],
@@ -241,23 +241,21 @@ def _resolve_run(name: str, run: Run, config: Config, paths: ResultPaths) -> tup
         checkpoints=paths.checkpoints(name),
     )
     data = config.data[run.data]
+    # makes verl's Megatron model compute what the model was made for
+    corrections = {} if model is None else verl.transformer_overrides(model.corrections)
 
     def settle(parallel: Parallel) -> tuple[verl.VerlConfig | None, list[Problem]]:
-        return verl.resolve(
-            name, run, data, parallel, files, _device_settings(run) | _corrections(model), paths.composed
-        )
+        return verl.resolve(name, run, data, parallel, files, _device_settings(run) | corrections, paths.composed)
 
     parallel, resolved, problems = _with_layout(name, run, data, model, started, settle)
     if parallel is None or resolved is None:
         return None, problems
     subject = subject_to_judge(name, run, data, resolved, model)
-    findings = check_rules(subject)
+    findings = check_run(name, run, subject)
     if model is None:
         path = config.models[run.model].path
         why = "its dimensions are not known before it is fetched: layout and memory are judged then."
         findings.append(Finding("S22", Severity.NOTE, f"models.{run.model}", path, why))
-    elif not errors(findings):
-        findings += check_walltime(name, run, model, subject)
     problems += [finding.as_problem() for finding in errors(findings)]
     if started is not None and not problems:
         problems += changed_since_start(name, started, resolved.plain())
@@ -310,13 +308,6 @@ def _device_settings(run: Run) -> dict[str, Any]:
     if run.device == "cpu":
         return settings | cpu_environment.overrides(run.gpus_per_node)
     return settings | {f"{verl.ROLLOUT}.name": "vllm"}
-
-
-def _corrections(model: Architecture | None) -> dict[str, Any]:
-    """Return what makes verl's Megatron model compute what the model was made for, of actor and reference."""
-    fields = {} if model is None else model.corrections
-    roles = (verl.ACTOR, verl.REF)
-    return {f"{role}.megatron.override_transformer_config.{field}": fields[field] for role in roles for field in fields}
 
 
 def _started(paths: ResultPaths, run: str) -> Mapping[str, Any] | None:

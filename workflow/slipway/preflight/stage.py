@@ -20,12 +20,11 @@ from slipway.preflight.findings import Finding, Severity, as_markdown, errors, w
 from slipway.preflight.planning.calibration import GIB, MEMORY_BAND
 from slipway.preflight.planning.memory import checkpoint_bytes_of
 from slipway.preflight.reward_canary import Reward, check_reward
-from slipway.preflight.rules import check as check_rules
 from slipway.preflight.rules.batches import arithmetic
 from slipway.preflight.rules.memory import forecast_of
+from slipway.preflight.static import check_run
 from slipway.preflight.subject import Subject
 from slipway.preflight.versions import check_kernels, check_pairs, installed
-from slipway.preflight.walltime import check_walltime
 
 VERSION = 3
 
@@ -104,11 +103,10 @@ def preflight(candidate: Candidate, manifest_path: Path, folder: Path) -> None:
 
 def _check(candidate: Candidate, folder: Path) -> tuple[list[Finding], dict[str, inputs.Lengths]]:
     run = candidate.run
-    findings = check_rules(candidate.subject)
+    findings = check_run(candidate.name, run, candidate.subject)
     findings += check_pairs(installed())
     if run.device == "cuda":
         findings += check_kernels(candidate.subject)
-    findings += check_walltime(candidate.name, run, candidate.model, candidate.subject)
     findings += check_disk(candidate.name, run, candidate.model, folder)
     findings += check_with_verl(candidate.name, candidate.resolved)
     findings += inputs.check_tokenizer(run.model, candidate.model_folder, candidate.model)

@@ -88,6 +88,8 @@ def _figures(comparison: Comparison) -> dict[str, Any]:
         "final_accuracy_ci95": [comparison.final.interval.low, comparison.final.interval.high],
         "difference": difference.value,
         "difference_ci95": [difference.interval.low, difference.interval.high],
+        "p": difference.p,
+        "corrected_p": comparison.corrected_p,
         "mcnemar_p": difference.mcnemar_p,
         "detectable_difference": difference.detectable,
         "questions": comparison.questions,

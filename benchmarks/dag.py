@@ -1,6 +1,7 @@
 """How long `snakemake -n` takes for 1,000 runs, as a ratio to hand-written Snakefiles with the same jobs.
 
-Three sides parse, build the DAG and print the plan, in turn, several times; ratios are those of the medians.
+Three sides parse, build the DAG and print the plan, in turn, several times; ratios are those of the medians. Seconds of
+processor time are given beside those of the clock: on a machine that others use they tell more.
 
 * `equivalent`: what a careful user would write for the same jobs, with the same config file and profile: rules with
   inputs, outputs, logs, benchmarks, resources, params and messages taken from the config. It checks nothing and writes
@@ -12,6 +13,7 @@ Three sides parse, build the DAG and print the plan, in turn, several times; rat
 import argparse
 import json
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -210,16 +212,20 @@ def main() -> None:
         prepare_bare(folders["bare"], arguments.runs)
         commands = {"slipway": profile, "equivalent": profile, "bare": ["snakemake", "-n"]}
         first = dry_run(profile, folders["slipway"])  # writes every run's verl.yaml; later ones find them there
-        times: dict[str, list[float]] = {side: [] for side in folders}
+        times: dict[str, list[tuple[float, float]]] = {side: [] for side in folders}
         for _ in range(arguments.repeat):
             for side, folder in folders.items():
                 times[side].append(dry_run(commands[side], folder))
-    medians = {side: statistics.median(values) for side, values in times.items()}
+    medians, processor = (
+        {side: statistics.median(one[which] for one in values) for side, values in times.items()} for which in (0, 1)
+    )
     figures = {
         "runs": arguments.runs,
-        "first_s": round(first, 2),
+        "first_s": round(first[0], 2),
         **{f"{side}_s": round(median, 2) for side, median in medians.items()},
         f"ratio_{arguments.runs}_runs": round(medians["slipway"] / medians["equivalent"], 3),
+        **{f"{side}_cpu_s": round(median, 2) for side, median in processor.items()},
+        f"cpu_ratio_{arguments.runs}_runs": round(processor["slipway"] / processor["equivalent"], 3),
         f"ratio_to_bare_{arguments.runs}_runs": round(medians["slipway"] / medians["bare"], 3),
     }
     print(json.dumps(figures))
@@ -253,17 +259,23 @@ def prepare_bare(folder: Path, runs: int) -> None:
     (folder / "Snakefile").write_text(BARE.format(runs=runs))
 
 
-def dry_run(command: list[str], folder: Path) -> float:
-    """Return how many seconds a dry run takes; ends the benchmark where it fails."""
+def dry_run(command: list[str], folder: Path) -> tuple[float, float]:
+    """Return the seconds that a dry run takes, and those of processor time; ends the benchmark where it fails."""
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    began = time.monotonic()
+    used, began = processor_seconds(), time.monotonic()
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    seconds = time.monotonic() - began
+    seconds, processor = time.monotonic() - began, processor_seconds() - used
     if done.returncode:
         sys.exit(done.stdout[-3000:] + done.stderr[-3000:])
     jobs = next(line.split()[1] for line in done.stdout.splitlines() if line.startswith("total"))
-    print(f"{folder.name}: {jobs} jobs in {seconds:.1f} s", file=sys.stderr)
-    return seconds
+    print(f"{folder.name}: {jobs} jobs in {seconds:.1f} s, {processor:.1f} of processor time", file=sys.stderr)
+    return seconds, processor
+
+
+def processor_seconds() -> float:
+    """Return what the commands of this process have used so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":

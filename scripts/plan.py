@@ -11,6 +11,7 @@ from dataclasses import asdict
 
 from slipway.cli import run
 from slipway.errors import SlipwayError
+from slipway.models.architecture import Architecture
 from slipway.models.known import find_dimensions, known_models
 from slipway.models.sizes import model_parameters
 from slipway.preflight.planning.calibration import GIB, MEMORY_BAND
@@ -61,7 +62,7 @@ def main() -> None:
         print(
             json.dumps(
                 {
-                    "fitting": [as_plain(one) for one in ranking.fitting[: arguments.top]],
+                    "fitting": [as_plain(one, model) for one in ranking.fitting[: arguments.top]],
                     "rejected": [asdict(one) for one in ranking.rejected],
                 },
                 indent=2,
@@ -70,7 +71,7 @@ def main() -> None:
     else:
         parameters = model_parameters(model).total
         print(f"{arguments.model}: {parameters:,} parameters on {arguments.gpus} x {machine.gpu.name}\n")
-        tell(ranking, machine, arguments.top)
+        tell(ranking, model, machine, arguments.top)
     if not ranking.fitting:
         sys.exit(1)
 
@@ -83,20 +84,20 @@ def positive(text: str) -> int:
     return value
 
 
-def as_plain(candidate: Candidate) -> dict[str, object]:
+def as_plain(candidate: Candidate, model: Architecture) -> dict[str, object]:
     """Return a candidate as JSON: sizes, settings, bytes and seconds."""
     return {
         "layout": asdict(candidate.layout) | {"data": candidate.layout.data},
         "micro_batch": candidate.work.micro_responses,
         "rollout_tensor": candidate.work.rollout_tensor,
-        "settings": settings(candidate),
+        "settings": settings(candidate, model),
         "seconds": candidate.time.parts() | {"total": candidate.time.total},
         "gpu_bytes": {phase.name: phase.total for phase in candidate.memory.phases},
         "tight": candidate.tight,
     }
 
 
-def tell(ranking: Ranking, machine: Machine, top: int) -> None:
+def tell(ranking: Ranking, model: Architecture, machine: Machine, top: int) -> None:
     """Print the ranking for a person."""
     memory = machine.gpu.memory
     if ranking.fitting:
@@ -116,7 +117,7 @@ def tell(ranking: Ranking, machine: Machine, top: int) -> None:
         host = sum(first.memory.host.values()) / GIB
         print(f"Host memory of a node: {host:.0f} GiB; a checkpoint: {first.memory.checkpoint / GIB:.0f} GiB.")
         print("Its settings:")
-        for line in settings(first):
+        for line in settings(first, model):
             print(f"  {line}")
     else:
         print("Nothing fits.")

@@ -35,12 +35,11 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all results (%(default)s)")
     parser.add_argument("--log", type=Path, help="file that keeps the log")
     arguments = parser.parse_args()
+    refuse_what_does_not_go_together(parser, arguments)
     start_logging(arguments.log)
     if arguments.verl_args is not None:
         tell(judge_command_line(arguments.verl_args, arguments.model, arguments.gpu), arguments.json)
         return
-    if arguments.config is None:
-        parser.error("name a config, or give --verl-args")
     try:
         checked = plan(overlay(read_yaml(DEFAULTS), read_yaml(arguments.config)), arguments.results)
     except ConfigError as error:  # with every static error of every run
@@ -53,6 +52,18 @@ def main() -> None:
         tell([finding for name in names for finding in checked.resolved(name).findings], arguments.json)
     else:
         check_everything(checked, arguments.run)
+
+
+def refuse_what_does_not_go_together(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    """End the process where the config's options and those of a launch's text are mixed, or neither is given."""
+    if arguments.verl_args is None:
+        if arguments.config is None:
+            parser.error("name a config, or give --verl-args")
+        for option, value in (("--model", arguments.model), ("--gpu", arguments.gpu)):
+            if value is not None:
+                parser.error(f"{option} {value}: is for --verl-args; a run's model and GPU are in its config")
+    elif arguments.config is not None:
+        parser.error(f"{arguments.config}: --verl-args judges a launch without a config; give one of the two")
 
 
 def judge_command_line(text: str, model: str | None, gpu: str | None) -> list[Finding]:
@@ -91,6 +102,7 @@ def check_everything(checked: Plan, name: str) -> None:
     architecture = architecture_of(resolved.run.model, model, paths)
     if architecture is None:
         raise SlipwayError(f"models.{resolved.run.model}: not there yet; run rule convert_megatron first")
+    base = paths.evaluation(name, "base")
     preflight(
         Candidate(
             name=name,
@@ -102,6 +114,7 @@ def check_everything(checked: Plan, name: str) -> None:
             data_folder=paths.data(resolved.run.data),
             heldout_folders={name: paths.data(config.evaluation[name].data) for name in resolved.run.evaluation},
             megatron_manifest=paths.megatron_model(resolved.run.model) / "manifest.json",
+            base_samples={which: base / f"{which}.jsonl" for which in resolved.run.evaluation},
             compute_score=compute_score,
         ),
         paths.run(name) / "preflight.json",

@@ -1,18 +1,22 @@
-"""Make a data set: generate, filter, deduplicate, split and self-test (rule prepare_data)."""
+"""Make a data set: read, filter, deduplicate, decontaminate, split and self-test (rule prepare_data)."""
 
 from slipway.cli import run, stage_parser, start
 from slipway.config.load import load_config, named
 from slipway.config.paths import ResultPaths
 from slipway.data import prepare_data
+from slipway.resolve import surroundings_of_data
 
 
 def main() -> None:
     """Read the arguments and run the stage."""
     parser = stage_parser(__doc__)
     parser.add_argument("data", help="name under `data` in the config")
+    parser.add_argument("--processes", type=int, default=1, help="processes that read the sources (%(default)s)")
     arguments = start(parser)
-    config = load_config(arguments.config)
-    prepare_data(named(config.data, "data", arguments.data), ResultPaths(arguments.results).data(arguments.data))
+    config, paths = load_config(arguments.config), ResultPaths(arguments.results)
+    settings = named(config.data, "data", arguments.data)
+    around = surroundings_of_data(arguments.data, config, paths, arguments.processes)
+    prepare_data(settings, paths.data(arguments.data), around)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ QUESTIONS, STEPS = 64, 40
 def make_run(root: Path, name: str = "demo", seed: int = 0, better_by: float = 0.4) -> RunSettings:
     """Write everything that a run leaves below `root`, and return its settings."""
     paths, random = ResultPaths(root), np.random.default_rng(seed)
-    data = Data(task="reasoning_gym", dataset="chain_sum", train=512, heldout=QUESTIONS, warmup=64)
+    data = Data(task="reasoning_gym", sources=[{"dataset": "chain_sum"}], train=512, heldout=QUESTIONS, warmup=64)
     settings = RunSettings(
         name=name,
         run=Run(model="small", data="sums", evaluation=["heldout"], device="cpu", gpus_per_node=1, steps=STEPS),
@@ -73,6 +73,10 @@ def write_metrics(path: Path, steps: int, random: np.random.Generator) -> None:
         values = {
             "critic/score/mean": 0.3 + 0.6 * (1 - math.exp(-step / 12)) + random.normal(0, 0.03),
             "critic/score/max": 1.0,
+            "reward/score": 0.5,
+            "reward/correct": 0.4,
+            "reward/style": 0.9,
+            "reward/tagged": 0.7,
             "response_length/mean": 14 - 4 * (1 - math.exp(-step / 10)) + random.normal(0, 0.3),
             "response_length/clip_ratio": 0.2 * math.exp(-step / 6),
             "actor/entropy": 1.6 * math.exp(-step / 25) + random.normal(0, 0.02),

@@ -9,24 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import small_models
 import torch
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    MixtralConfig,
-    MixtralForCausalLM,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen2MoeConfig,
-    Qwen2MoeForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-    Qwen3MoeConfig,
-    Qwen3MoeForCausalLM,
-)
+from transformers import PreTrainedModel
 
 from slipway.convert import layouts, to_megatron
 from slipway.convert.to_megatron import convert_megatron
@@ -37,7 +22,6 @@ from slipway.models.maps import Layout
 TOKENS = torch.randint(0, 96, (2, 12), generator=torch.Generator().manual_seed(0))
 # TP, PP, EP
 LAYOUTS = [(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2)]
-EXPERTS = {"num_experts_per_tok": 2, "head_dim": 8}
 DIMENSIONS = {
     "vocab_size": 96,
     "hidden_size": 32,
@@ -51,31 +35,8 @@ DIMENSIONS = {
 
 def make_model(kind: str) -> PreTrainedModel:
     """A small model whose tensors are all different, norms and biases included."""
-    match kind:
-        case "qwen2":
-            model = Qwen2ForCausalLM(Qwen2Config(**DIMENSIONS, tie_word_embeddings=False))
-        case "qwen2-tied":
-            model = Qwen2ForCausalLM(Qwen2Config(**DIMENSIONS, tie_word_embeddings=True))
-        case "qwen3":  # heads wider than hidden_size / heads, as the real ones are
-            model = Qwen3ForCausalLM(Qwen3Config(**DIMENSIONS, head_dim=16, tie_word_embeddings=False))
-        case "llama":
-            model = LlamaForCausalLM(LlamaConfig(**DIMENSIONS, tie_word_embeddings=False))
-        case "mistral":
-            model = MistralForCausalLM(MistralConfig(**DIMENSIONS, sliding_window=None))
-        case "mixtral":
-            model = MixtralForCausalLM(MixtralConfig(**DIMENSIONS, **EXPERTS, num_local_experts=4))
-        case "qwen2-moe":
-            model = Qwen2MoeForCausalLM(
-                Qwen2MoeConfig(
-                    **DIMENSIONS, **EXPERTS, num_experts=4, moe_intermediate_size=24, shared_expert_intermediate_size=40
-                )
-            )
-        case "qwen3-moe":
-            model = Qwen3MoeForCausalLM(
-                Qwen3MoeConfig(**DIMENSIONS, **EXPERTS, num_experts=4, moe_intermediate_size=24, norm_topk_prob=True)
-            )
-        case _:
-            raise ValueError(kind)
+    sizes = DIMENSIONS | ({"head_dim": 8} if kind in MIXTURES else {})
+    model = small_models.build(kind.removesuffix("-tied"), sizes, tied=kind.endswith("-tied"))
     generator = torch.Generator().manual_seed(1)
     for parameter in model.parameters():
         around = 1.0 if parameter.ndim == 1 else 0.0

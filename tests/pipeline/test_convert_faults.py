@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections import namedtuple
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -119,34 +120,36 @@ def test_elements_that_are_not_finite_are_reported(source: Path, tmp_path: Path)
     assert [name for name, facts in tensors.items() if not facts["finite"]] == ["model.norm.weight"]
 
 
-def test_too_little_space_is_said_before_anything_is_written(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A disk that is too small cannot be had here; its figure is pretended."""
-    usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(0, 0, 1_000_000))
-    with pytest.raises(SlipwayError, match="GB are free there"):
-        convert_megatron(model, tmp_path / "megatron")
-    assert not list((tmp_path / "megatron" / CHECKPOINT).glob("*.distcp"))
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="needs a small file system, which root can mount")
-def test_a_disk_that_fills_up_leaves_nothing_half_written(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    usage = namedtuple("usage", "total used free")
-    target = tmp_path / "small"
-    target.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=10m", "tmpfs", target], capture_output=True).returncode:
-        pytest.skip("no file system can be mounted here")
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 10 MB; the model takes 28."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=10m", "tmpfs", folder], capture_output=True, text=True)
+    if done.returncode:
+        why = f"no file system can be mounted here: {done.stderr.strip()}"
+        pytest.fail(why) if os.environ.get("CI") else pytest.skip(why)
     try:
-        monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(0, 0, 10**12))  # as if it filled up meanwhile
-        with pytest.raises(SlipwayError, match=r"cannot write the checkpoint of .*no space left"):
-            convert_megatron(model, target / "megatron")
-        assert not (target / "megatron" / CHECKPOINT).exists()
-        assert not (target / "megatron/manifest.json").exists()
+        yield folder
     finally:
-        subprocess.run(["umount", target], check=True)
+        subprocess.run(["umount", folder], check=True)
+
+
+def test_too_little_space_is_said_before_anything_is_written(model: Path, small_disk: Path) -> None:
+    with pytest.raises(SlipwayError, match="GB are free there"):
+        convert_megatron(model, small_disk / "megatron")
+    assert not list((small_disk / "megatron" / CHECKPOINT).glob("*.distcp"))
+
+
+def test_a_disk_that_fills_up_leaves_nothing_half_written(
+    model: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(0, 0, 10**12))  # as if it filled up meanwhile
+    with pytest.raises(SlipwayError, match=r"cannot write the checkpoint of .*no space left"):
+        convert_megatron(model, small_disk / "megatron")
+    assert not (small_disk / "megatron" / CHECKPOINT).exists()
+    assert not (small_disk / "megatron/manifest.json").exists()
 
 
 def test_killed_at_any_moment_it_never_looks_finished_and_can_be_done_again(model: Path, tmp_path: Path) -> None:

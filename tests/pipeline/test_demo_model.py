@@ -15,7 +15,7 @@ from transformers import (
 
 from slipway.config.schema import Data, DemoModel
 from slipway.data import prepare_data
-from slipway.data.prepare import read_rows
+from slipway.data.rows import read_rows
 from slipway.errors import SlipwayError
 from slipway.manifest import hash_file, read_manifest
 from slipway.models.demo import make_demo_model
@@ -24,8 +24,9 @@ from slipway.rewards import Score, score
 
 DATA = Data(
     task="reasoning_gym",
-    dataset="chain_sum",
-    parameters={"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 1},
+    sources=[
+        {"dataset": "chain_sum", "parameters": {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 1}}
+    ],
     instruction="Give the answer as <answer>number</answer>.",
     train=256,
     heldout=128,

@@ -9,22 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import small_models
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    MixtralConfig,
-    MixtralForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen2MoeConfig,
-    Qwen2MoeForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-    Qwen3MoeConfig,
-    Qwen3MoeForCausalLM,
-)
+from transformers import Qwen2ForCausalLM
 
 from slipway.convert.to_hf import ACTOR_WEIGHTS, export_hf
 from slipway.convert.to_megatron import CHECKPOINT, convert_megatron
@@ -40,21 +28,6 @@ DIMENSIONS = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "max_position_embeddings": 64,
-}
-EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 24, "num_experts": 4}
-KINDS = {
-    "mixtral": lambda tied: MixtralForCausalLM(
-        MixtralConfig(**DIMENSIONS, num_local_experts=4, tie_word_embeddings=tied)
-    ),
-    "qwen2-moe": lambda tied: Qwen2MoeForCausalLM(
-        Qwen2MoeConfig(**DIMENSIONS, **EXPERTS, shared_expert_intermediate_size=40, tie_word_embeddings=tied)
-    ),
-    "qwen3-moe": lambda tied: Qwen3MoeForCausalLM(
-        Qwen3MoeConfig(**DIMENSIONS, **EXPERTS, head_dim=16, norm_topk_prob=True, tie_word_embeddings=tied)
-    ),
-    "llama": lambda tied: LlamaForCausalLM(LlamaConfig(**DIMENSIONS, tie_word_embeddings=tied)),
-    "qwen2": lambda tied: Qwen2ForCausalLM(Qwen2Config(**DIMENSIONS, tie_word_embeddings=tied)),
-    "qwen3": lambda tied: Qwen3ForCausalLM(Qwen3Config(**DIMENSIONS, head_dim=16, tie_word_embeddings=tied)),
 }
 
 
@@ -78,7 +51,7 @@ def make(
 ) -> Trained:
     """Make a base model of `dtype` and a training that moved all weights by `noise` and saved them in bfloat16."""
     torch.manual_seed(0)
-    model = KINDS[kind](tied)
+    model = small_models.build(kind, DIMENSIONS, tied)
     model.to(dtype).save_pretrained(folder / "base", max_shard_size=shard)
     (folder / "base/tokenizer.json").write_text("{}")
     (folder / "base/README.md").write_text("the base model's own card")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from made_run import make_run
+from made_run import QUESTIONS, make_run
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 from slipway.config.paths import ResultPaths
@@ -75,6 +75,29 @@ def test_page(browser: Browser, results: Path, name: str, size: str, scheme: str
     assert (_brightness(page) < 60) == (scheme == "dark")
     assert _contrast(page) >= 4.5
     assert _smallest_text(page) >= 8
+    page.close()
+
+
+def test_samples_are_searched(browser: Browser, results: Path) -> None:
+    page = browser.new_page()
+    page.goto((results / "demo/report.html").as_uri())
+    samples = page.locator(".sample")
+    everything = samples.count()
+    shown = samples.locator("visible=true").count()
+    assert 0 < shown < everything == QUESTIONS
+    # the prompt of question 5 (made_run.py)
+    page.get_by_label("Search").fill("ADD UP: 185 +")
+    assert samples.locator("visible=true").count() == 1
+    assert "185 + 12" in samples.locator("visible=true").inner_text()
+    assert page.locator("output").inner_text() == f"1 of {everything} shown"
+    page.get_by_label("Search").fill("no such text")
+    assert samples.locator("visible=true").count() == 0
+    page.get_by_label("Search").fill("")
+    page.get_by_label("Kind").select_option("newly right")
+    kinds = {sample.get_attribute("data-kind") for sample in samples.locator("visible=true").all()}
+    assert kinds == {"newly right"}
+    page.get_by_label("Kind").select_option("")
+    assert samples.locator("visible=true").count() == shown
     page.close()
 
 

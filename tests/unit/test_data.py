@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from slipway.data.problems import Problem, open_dataset
 
 from slipway.config.schema import Data
 from slipway.data import prepare_data
 from slipway.data.canary import check_rewards
 from slipway.data.prepare import collect, read_rows
-from slipway.data.problems import Problem, open_dataset
 from slipway.data.splits import check_splits, split
 from slipway.errors import SlipwayError
 from slipway.manifest import Manifest

@@ -16,7 +16,7 @@ from slipway.errors import SlipwayError
 from slipway.evaluate import stage
 from slipway.evaluate.generate_transformers import LoadedModel, Sampling, generate, load_model, weights_digest
 from slipway.evaluate.metrics import summarise
-from slipway.evaluate.questions import Question, read_questions
+from slipway.evaluate.questions import Question, group_questions, read_questions
 from slipway.evaluate.samples import Answer, Journal, Sample
 from slipway.evaluate.stage import EvaluationTask, evaluate_model
 from slipway.manifest import FileEntry, Manifest, hash_file, read_manifest, write_json
@@ -238,14 +238,25 @@ def test_metrics_by_hand() -> None:
         sample("b", 0, False, 1, "eos"),
         sample("b", 1, False, 3, "eos"),
     ]
-    metrics = summarise(samples, 2)
+    metrics = summarise(samples, 2, {"terms": ["3", "4"]})
     assert metrics["accuracy"] == 0.25
     assert metrics["pass_at_k"] == {"1": 0.25, "2": 0.5}
+    # the right answer of question a ties with its wrong one
+    assert metrics["maj_at_k"] == {"1": 0.25, "2": 0.25}
+    assert {value: row["accuracy"] for value, row in metrics["by_group"]["terms"].items()} == {"3": 0.5, "4": 0.0}
     assert metrics["response_tokens_mean"] == 4.0
     assert metrics["stopped_by_length"] == 0.25
     assert metrics["answered_rate"] == 0.75
     assert metrics["tagged_rate"] == 0.5
     assert metrics["questions"] == 2
+
+
+def test_questions_are_grouped_by_what_sorts_them_into_few() -> None:
+    def question(index: int) -> Question:
+        metadata = {"num_terms": 3 + index % 2, "expression": f"{index} + 1", "source": "x", "difficulty": {"a": 1}}
+        return Question(str(index), [], "reasoning_gym/sums", "1", {"entry": json.dumps({"metadata": metadata})})
+
+    assert group_questions([question(index) for index in range(20)]) == {"num_terms": ["3", "4"] * 10}
 
 
 def evaluate(model: Path, data: Path, folder: Path, **settings: object) -> Manifest:

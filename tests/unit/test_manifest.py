@@ -20,6 +20,7 @@ from slipway.manifest import (
     open_product,
     process_identity,
     read_manifest,
+    syncing,
     verify_files,
     write_if_changed,
     write_text,
@@ -253,3 +254,29 @@ def test_what_the_disk_refuses_is_told_with_a_remedy(number):
 def test_a_fault_of_the_program_stays_one():
     with pytest.raises(FileNotFoundError), disk_faults_explained():
         raise FileNotFoundError(errno.ENOENT, "no such file", "x")
+
+
+def test_files_are_on_the_disk_when_the_work_meanwhile_is_done(tmp_path, monkeypatch):
+    forced = []
+
+    def slowly(handle):
+        time.sleep(0.05)
+        forced.append(handle)
+
+    monkeypatch.setattr(os, "fsync", slowly)
+    (tmp_path / "a").write_text("a")
+    (tmp_path / "b").write_text("b")
+    with syncing([tmp_path / "a", tmp_path / "b"]):
+        assert len(forced) < 2  # nobody waits for them here
+    assert len(forced) == 2
+
+
+def test_what_the_disk_refuses_meanwhile_is_an_error_afterwards(tmp_path, monkeypatch):
+    def refuse(handle):
+        raise OSError(errno.EIO, "input/output error")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    done = []
+    with pytest.raises(OSError, match="input/output error"), syncing([tmp_path]):
+        done.append("the work")
+    assert done == ["the work"]

@@ -1,47 +1,14 @@
 """The maps of tensors, against transformers' own models: which tensors there are, of which shape, each once."""
 
 import pytest
+import small_models
 import torch
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    MixtralConfig,
-    MixtralForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen2MoeConfig,
-    Qwen2MoeForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-    Qwen3MoeConfig,
-    Qwen3MoeForCausalLM,
-)
 
 from slipway.models.architecture import Architecture, architecture_from_config, read_architecture
 from slipway.models.maps import MAPS, Layout
 from slipway.models.names import extra_state_keys, hugging_face_shapes, is_redundant, megatron_shapes, pieces
 from slipway.models.weights import read_tensors
 
-CLASSES = {
-    "LlamaForCausalLM": (LlamaConfig, LlamaForCausalLM),
-    "Qwen2ForCausalLM": (Qwen2Config, Qwen2ForCausalLM),
-    "Qwen3ForCausalLM": (Qwen3Config, Qwen3ForCausalLM),
-    "MistralForCausalLM": (MistralConfig, MistralForCausalLM),
-    "MixtralForCausalLM": (MixtralConfig, MixtralForCausalLM),
-    "Qwen2MoeForCausalLM": (Qwen2MoeConfig, Qwen2MoeForCausalLM),
-    "Qwen3MoeForCausalLM": (Qwen3MoeConfig, Qwen3MoeForCausalLM),
-}
-EXPERTS = {"num_experts_per_tok": 2}
-FURTHER = {
-    "MistralForCausalLM": {"sliding_window": None},
-    "MixtralForCausalLM": {"num_local_experts": 5, **EXPERTS},
-    "Qwen2MoeForCausalLM": {
-        "num_experts": 5, "moe_intermediate_size": 18, "shared_expert_intermediate_size": 22, **EXPERTS
-    },
-    "Qwen3MoeForCausalLM": {"num_experts": 5, "moe_intermediate_size": 18, "norm_topk_prob": True, **EXPERTS},
-}  # fmt: skip
 # every dimension another number, so that none can stand for another
 DIMENSIONS = {
     "num_hidden_layers": 3,
@@ -54,35 +21,38 @@ DIMENSIONS = {
     "max_position_embeddings": 64,
 }
 TIED = pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
-NAMES = pytest.mark.parametrize("name", sorted(MAPS))
+KINDS = pytest.mark.parametrize("kind", sorted(small_models.CLASSES))
 
 
-def architecture(name: str, tied: bool = False) -> Architecture:
-    further = FURTHER.get(name, {})
-    return architecture_from_config({**DIMENSIONS, **further, "architectures": [name], "tie_word_embeddings": tied})
+def name_of(kind: str) -> str:
+    """The architecture's name: that of its class."""
+    return small_models.CLASSES[kind][1].__name__
 
 
-@NAMES
+def architecture(kind: str, tied: bool = False) -> Architecture:
+    return architecture_from_config(small_models.settings(kind, DIMENSIONS, tied) | {"architectures": [name_of(kind)]})
+
+
+@KINDS
 @TIED
-def test_the_map_has_the_tensors_that_transformers_saves(name, tied, tmp_path):
-    config_class, model_class = CLASSES[name]
-    model = model_class(config_class(**DIMENSIONS, **FURTHER.get(name, {}), tie_word_embeddings=tied))
+def test_the_map_has_the_tensors_that_transformers_saves(kind, tied, tmp_path):
+    model = small_models.build(kind, DIMENSIONS, tied)
     model.save_pretrained(tmp_path)  # experts lie otherwise in memory
-    assert hugging_face_shapes(architecture(name, tied)) == {
+    assert hugging_face_shapes(architecture(kind, tied)) == {
         key: tensor.shape for key, tensor in read_tensors(tmp_path).items()
     }
-    assert read_architecture(tmp_path) == architecture(name, tied)
-    assert architecture(name, tied).parameter_count == sum(parameter.numel() for parameter in model.parameters())
+    assert read_architecture(tmp_path) == architecture(kind, tied)
+    assert architecture(kind, tied).parameter_count == sum(parameter.numel() for parameter in model.parameters())
 
 
 def test_every_supported_architecture_is_tested():
-    assert set(CLASSES) == set(MAPS)
+    assert {name_of(kind) for kind in small_models.CLASSES} == set(MAPS)
 
 
-@NAMES
+@KINDS
 @TIED
-def test_no_tensor_has_two_places(name, tied):
-    model = architecture(name, tied)
+def test_no_tensor_has_two_places(kind, tied):
+    model = architecture(kind, tied)
     placed = [(piece.key, piece.index) for piece in pieces(model)]
     named = [part for piece in pieces(model) for part in piece.names]
     assert len(placed) == len(set(placed))
@@ -90,10 +60,10 @@ def test_no_tensor_has_two_places(name, tied):
     assert not [part for part in named if "{" in part]
 
 
-@NAMES
+@KINDS
 @TIED
-def test_megatron_holds_as_many_elements(name, tied):
-    model = architecture(name, tied)
+def test_megatron_holds_as_many_elements(kind, tied):
+    model = architecture(kind, tied)
     shapes = megatron_shapes(model)
     assert sum(torch.Size(shape).numel() for shape in shapes.values()) == model.parameter_count
     for key, shape in shapes.items():
@@ -103,7 +73,7 @@ def test_megatron_holds_as_many_elements(name, tied):
 
 
 def test_parts_of_one_tensor_lie_along_its_first_axis():
-    fused = {piece.key: piece for piece in pieces(architecture("Qwen2ForCausalLM")) if piece.index == (1,)}
+    fused = {piece.key: piece for piece in pieces(architecture("qwen2")) if piece.index == (1,)}
     qkv = fused["decoder.layers.self_attention.linear_qkv.weight"]
     assert qkv.layout is Layout.GROUPED_QKV
     assert qkv.names == tuple(f"model.layers.1.self_attn.{part}_proj.weight" for part in "qkv")
@@ -114,21 +84,22 @@ def test_parts_of_one_tensor_lie_along_its_first_axis():
     assert gate_up.shape == (88, 48)
 
 
-@NAMES
-def test_each_layer_and_expert_has_its_module_states_and_the_final_norm_one(name):
-    model, keys = architecture(name), extra_state_keys(architecture(name))
-    states, experts = MAPS[name].extra_states, MAPS[name].expert_states
+@KINDS
+def test_each_layer_and_expert_has_its_module_states_and_the_final_norm_one(kind):
+    model, keys = architecture(kind), extra_state_keys(architecture(kind))
+    tensors = MAPS[name_of(kind)]
+    states, experts = tensors.extra_states, tensors.expert_states
     assert len(keys) == len(set(keys)) == 3 * len(states) + 3 * model.experts * len(experts) + 1
     assert keys[0] == f"{states[0]}._extra_state/shard_0_3"
     assert keys[-1] == "decoder.final_layernorm._extra_state/shard_0_1"
     if model.experts:
-        assert f"{experts[0]}._extra_state/shard_2.4_3.5" in keys
-    weights = {weight.key.rpartition(".")[0] for weight in MAPS[name].weights}
+        assert f"{experts[0]}._extra_state/shard_2.3_3.4" in keys
+    weights = {weight.key.rpartition(".")[0] for weight in tensors.weights}
     assert {*states, *experts} <= weights  # no module without a weight
 
 
 def test_only_what_says_nothing_new_is_redundant():
-    tied, untied = architecture("LlamaForCausalLM", True), architecture("LlamaForCausalLM")
+    tied, untied = architecture("llama", True), architecture("llama")
     assert is_redundant("lm_head.weight", tied)
     assert not is_redundant("lm_head.weight", untied)
     assert is_redundant("model.layers.0.self_attn.rotary_emb.inv_freq", untied)

@@ -18,9 +18,9 @@ from slipway.preflight.auto_layout import fastest_layout, layout_on_cpu
 from slipway.preflight.planning.hardware import gpu_named
 from slipway.preflight.planning.in_words import describe, settings, why_first
 from slipway.preflight.planning.memory import forecast
-from slipway.preflight.planning.search import SAVINGS, Machine, plan_layouts
+from slipway.preflight.planning.search import SAVINGS, Machine, plan_layouts, plan_layouts_as_given
 from slipway.preflight.planning.step_time import Links, forward_operations, step_time
-from slipway.preflight.planning.workload import Workload
+from slipway.preflight.planning.workload import Workload, workload_of
 from slipway.preflight.rules.divisibility import faults
 from slipway.preflight.subject import Subject
 
@@ -182,6 +182,14 @@ def test_auto_takes_nothing_that_the_forecast_puts_above_the_memory():
         fastest_layout(subject("Qwen/Qwen2.5-7B-Instruct", 8, memory=40))
 
 
+def test_what_is_forecast_above_the_memory_comes_last():
+    subject_ = subject("Qwen/Qwen2.5-14B", 8)
+    machine, work = Machine(1, 8, H100), workload_of(subject_)
+    over = [one.memory.peak.total > H100.memory for one in plan_layouts_as_given(subject_.model, machine, work).fitting]
+    assert True in over and False in over
+    assert over == sorted(over)
+
+
 def test_auto_says_that_the_micro_batch_divides_nothing():
     seven = {"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 7}
     with pytest.raises(SlipwayError, match="micro batches of 7 responses do not divide"):
@@ -239,7 +247,8 @@ def test_the_settings_are_a_launch_that_preflight_takes():
         ("mistralai/Mixtral-8x7B-v0.1", 2),
         ("Qwen/Qwen1.5-MoE-A2.7B", 1),
     ):
-        best = plan_layouts(find_dimensions(name), Machine(nodes, 8, H100), WORK).fitting[0]
+        model = find_dimensions(name)
+        best = plan_layouts(model, Machine(nodes, 8, H100), WORK).fitting[0]
         launch = (
             f"python -m verl.trainer.main_ppo model_engine=megatron actor_rollout_ref.model.path={name} "
             "actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.n=8 "
@@ -248,6 +257,6 @@ def test_the_settings_are_a_launch_that_preflight_takes():
             "data.train_batch_size=512 trainer.save_freq=20 data.filter_overlong_prompts=True "
             "data.max_prompt_length=1024 "
             f"data.max_response_length=3072 trainer.nnodes={nodes} trainer.n_gpus_per_node=8 "
-            + " ".join(settings(best))
+            + " ".join(settings(best, model))
         )
         assert errors(judge(launch, gpu=H100)) == []

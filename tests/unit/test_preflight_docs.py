@@ -64,3 +64,19 @@ def test_the_command_line_judges_somebodys_launch(text, status, rules):
     findings = json.loads(done.stdout)
     jsonschema.validate(findings, json.loads((ROOT / "workflow/schemas/findings.schema.json").read_text()))
     assert rules <= {finding["rule"] for finding in findings}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "name a config, or give --verl-args"),
+        (["config.yaml", "--model", "x"], "--model x: is for --verl-args"),
+        (["config.yaml", "--gpu", "H100-80GB"], "--gpu H100-80GB: is for --verl-args"),
+        (["config.yaml", "--verl-args", "model_engine=megatron"], "config.yaml: --verl-args judges a launch without"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(arguments, words):
+    command = [sys.executable, "-P", str(ROOT / "scripts/preflight.py"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert done.returncode == 2
+    assert words in done.stderr

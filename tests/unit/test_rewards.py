@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from slipway.config.schema import Data, Reward
 from slipway.errors import SlipwayError
-from slipway.rewards import Score, reward_text
+from slipway.rewards import Score, components, reward_text
 from slipway.rewards import score as score_row
 from slipway.rewards.answers import Answer, tagged_or_whole
 from slipway.rewards.verl_function import compute_score
@@ -127,8 +127,10 @@ def choice(answer: str = "B") -> str:
 
 @pytest.mark.parametrize(
     "answer",
-    ["B", "b", "(B)", "B.", "B)", "B) Rome", "**B**", r"\boxed{B}", "Rome", " rome. ", "Answer: B"]
-    + ["The answer is B.", "option (B)", "B: Rome", "[B]", "the correct answer is (B) Rome."],  # noqa: RUF005
+    (
+        *("B", "b", "(B)", "B.", "B)", "B) Rome", "**B**", r"\boxed{B}", "Rome", " rome. ", "Answer: B"),
+        *("The answer is B.", "option (B)", "B: Rome", "[B]", "the correct answer is (B) Rome."),
+    ),
 )
 def test_a_choice_is_taken_by_letter_or_by_text(answer: str) -> None:
     assert score(f"<answer>{answer}</answer>", choice()).correct
@@ -229,3 +231,18 @@ def test_settings_that_reward_nothing_are_refused(settings: dict, said: str) -> 
 def test_only_programs_have_style() -> None:
     with pytest.raises(ValidationError, match=r"reward\.style is about programs"):
         Data(task="reasoning_gym", dataset="chain_sum", train=1, heldout=1, reward={"style": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("code", "compiles"),
+    [("x = 1", 1.0), ("x =", 0.0), ("(" * 5000 + ")" * 5000, 0.0), ("x = 1\0", 0.0), ("", 0.0)],
+)
+def test_syntax_is_whether_code_compiles(code: str, compiles: float) -> None:
+    assert components.syntax(code) == compiles
+
+
+def test_style_is_the_linters_findings_a_line() -> None:
+    assert components.style("def add(a, b):\n    return a + b\n") == 1.0
+    assert components.style("import os\n\n\ndef add(a, b):\n    return a + b\n") == pytest.approx(2 / 3)
+    assert components.style("import os, sys\n") == 0.0
+    assert components.style("def add(") == components.style("") == 0.0

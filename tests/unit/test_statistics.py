@@ -9,9 +9,12 @@ from scipy import stats
 from slipway.statistics import (
     accuracy_interval,
     compare_paired,
+    holm,
+    majority_at_k,
     mcnemar_exact,
     minimum_detectable_difference,
     paired_bootstrap,
+    paired_z_test,
     pass_at_k,
 )
 
@@ -41,6 +44,19 @@ def test_accuracy_intervals_cover(accuracy: float, samples: int) -> None:
 
 
 @pytest.mark.parametrize("samples", [1, 4])
+@pytest.mark.parametrize("range_", [(0.005, 0.05), (0.3, 0.7), (0.95, 0.995)])
+def test_accuracy_intervals_cover_with_thirty_questions(range_: tuple[float, float], samples: int) -> None:
+    # accuracies from a range, since with so few questions the coverage of a single one jumps (it is a sum of few terms)
+    random = np.random.default_rng(11)
+    hits = 0
+    for accuracy in random.uniform(*range_, size=2000):
+        difficulty = random.beta(2 * accuracy, 2 * (1 - accuracy), size=(30, 1))
+        interval = accuracy_interval(random.random((30, samples)) < difficulty)
+        hits += interval.low <= accuracy <= interval.high
+    assert 1860 <= hits <= 1940
+
+
+@pytest.mark.parametrize("samples", [1, 4])
 @pytest.mark.parametrize(("before", "after"), [(0.3, 0.3), (0.3, 0.6), (0.9, 0.95)])
 def test_paired_intervals_cover(before: float, after: float, samples: int) -> None:
     random = np.random.default_rng(12)
@@ -65,6 +81,19 @@ def test_bootstrap_agrees_with_scipy_where_the_imagined_questions_weigh_little()
         (differences,), np.mean, method="percentile", n_resamples=5000, rng=np.random.default_rng(5)
     ).confidence_interval
     assert (interval.low, interval.high) == pytest.approx((other.low, other.high), abs=0.002)
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.02, 0.05), (0.03, 0.03), (0.95, 0.98)])
+def test_paired_intervals_of_thirty_questions_are_never_too_narrow(before: float, after: float) -> None:
+    # where hardly a question differs an interval without zero cannot come about, so that they cover nearly always
+    random = np.random.default_rng(13)
+    hits = 0
+    for seed in range(1000):
+        luck = random.random(30)
+        differences = (luck < after).astype(float) - (random.permutation(luck) < before)
+        interval = paired_bootstrap(differences, 1, seed, resamples=1000)
+        hits += interval.low <= after - before <= interval.high
+    assert hits >= 930
 
 
 def test_equal_answers_are_no_proof_of_equality() -> None:
@@ -135,3 +164,45 @@ def test_pass_at_k_is_the_mean_over_all_choices_of_k_samples(k: int) -> None:
 def test_pass_at_k_needs_k_samples() -> None:
     with pytest.raises(ValueError, match="pass@3"):
         pass_at_k([[1, 0]], 3)
+
+
+def test_the_majority_of_all_samples_decides() -> None:
+    correct = [[1, 1, 0, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0]]
+    answers = [["7", "7.0", "8", "8"], ["7", "8", "8", "9"], ["7", "7", "8", None], [None] * 4]
+    # a tie, a wrong majority, a right one, no vote
+    assert majority_at_k(correct, answers, 4) == (0.5 + 0 + 1 + 0) / 4
+    assert majority_at_k(correct, answers, 1) == np.mean(correct)
+
+
+def test_a_majority_of_fewer_samples_has_no_bias() -> None:
+    random = np.random.default_rng(4)
+    answers = random.choice(["right", "wrong", "worse"], p=[0.5, 0.3, 0.2], size=(4000, 8))
+    estimate = majority_at_k(answers == "right", answers.tolist(), 2)
+    # right twice, or once and tied with a wrong one
+    assert estimate == pytest.approx(0.5**2 + 2 * 0.5 * 0.5 / 2, abs=0.015)
+
+
+def test_majority_needs_k_samples() -> None:
+    with pytest.raises(ValueError, match="maj@3"):
+        majority_at_k([[1, 0]], [["a", "b"]], 3)
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.6, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_of_many_comparisons_without_a_difference_one_in_twenty_families_finds_one() -> None:
+    random = np.random.default_rng(5)
+    families = 600
+    found = 0
+    for _ in range(families):
+        p_values = [paired_z_test(random.choice([-1.0, 0.0, 1.0], size=300, p=[0.2, 0.6, 0.2])) for _ in range(8)]
+        found += min(holm(p_values)) < 0.05
+    assert found / families == pytest.approx(0.05, abs=0.03)
+
+
+def test_the_paired_z_test_agrees_with_scipys_t_test_on_many_questions() -> None:
+    differences = np.random.default_rng(6).choice([-1.0, 0.0, 1.0], size=3000, p=[0.19, 0.6, 0.21])
+    assert paired_z_test(differences) == pytest.approx(stats.ttest_1samp(differences, 0).pvalue, rel=0.05)

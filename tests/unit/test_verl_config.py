@@ -9,7 +9,7 @@ from slipway.config import verl
 from slipway.config.identity import changed_since_start, next_name, training_identity
 from slipway.config.schema import Data, Parallel, Run
 
-DATA = Data(task="reasoning_gym", dataset="chain_sum", train=100, heldout=50)
+DATA = Data(task="reasoning_gym", sources=[{"dataset": "chain_sum"}], train=100, heldout=50)
 
 
 def resolve(folder: str = "results", **changes):

@@ -8,7 +8,7 @@ from slipway.config import verl
 from slipway.config.schema import Data, Parallel, Run
 from slipway.config.verl_template import Template, dump, make_template, split_settings
 
-DATA = Data(task="reasoning_gym", dataset="chain_sum", train=100, heldout=50)
+DATA = Data(task="reasoning_gym", sources=[{"dataset": "chain_sum"}], train=100, heldout=50)
 ACTOR = "actor_rollout_ref.actor"
 FREE_PATH = "trainer.rollout_data_dir"
 

@@ -3,6 +3,7 @@
 # Runs: in every process that reads the Snakefile; checks and writes only in the main one.
 import json
 import re
+from functools import cache
 
 from snakemake.logging import logger
 from slipway.config.load import NAME, ConfigError, load_config, named, read_yaml
@@ -11,8 +12,8 @@ from slipway.config.site import read_site
 from slipway.errors import SlipwayError, disk_faults_explained
 from slipway.manifest import FolderLock, fingerprint, write_if_changed
 from slipway.preflight.cluster import check_cluster
-from slipway.models.source import source_fingerprint
-from slipway.resolve import model_folder, plan
+from slipway.models.source import content_fingerprint, source_fingerprint
+from slipway.resolve import data_sources, evaluation_sets, model_folder, plan
 from slipway.surroundings import config_in_use, use_config
 
 RESULTS = ResultPaths(Path("results"))
@@ -78,11 +79,25 @@ def model_source(wildcards):
     return source_manifest(wildcards.model)
 
 
+# What runs share is worked out once: Snakemake asks for it with every job of a sweep.
+@cache
 def source_manifest(name):
     """Return the manifest of a model of the config, if Slipway makes it; else nothing."""
     if CONFIG.models[name].demo is None:
         return []
-    return RESULTS.hf_model(name) / "manifest.json"
+    return str(RESULTS.hf_model(name) / "manifest.json")
+
+
+@cache
+def data_manifest(name):
+    """Return the manifest of a data set."""
+    return str(RESULTS.data(name) / "manifest.json")
+
+
+@cache
+def megatron_manifest(name):
+    """Return the manifest of a converted model."""
+    return str(RESULTS.megatron_model(name) / "manifest.json")
 
 
 def as_param(settings):
@@ -91,8 +106,17 @@ def as_param(settings):
 
 
 def data_settings(wildcards):
-    """Return what a data set is made from."""
-    return as_param(CONFIG.data[wildcards.data].model_dump())
+    """Return what a data set is made from: its settings, and a fingerprint of each local source."""
+    settings = CONFIG.data[wildcards.data].model_dump()
+    sources = data_sources(wildcards.data, CONFIG)
+    settings["fingerprints"] = [content_fingerprint(path) for path in sources]
+    return as_param(settings)
+
+
+def heldout_of_others(wildcards):
+    """Return the manifests of the held-out problems that a data set is decontaminated against."""
+    names = evaluation_sets(wildcards.data, CONFIG)
+    return [RESULTS.held_out(name) / "manifest.json" for name in names]
 
 
 def model_settings(wildcards):
@@ -100,6 +124,7 @@ def model_settings(wildcards):
     return as_param(settings_of_model(wildcards.model))
 
 
+@cache
 def settings_of_model(name):
     """Return a model's settings as plain values, with the fingerprint of its folder where there is one."""
     model = CONFIG.models[name]
@@ -112,7 +137,7 @@ def settings_of_model(name):
 def evaluated_data(wildcards):
     """Return the manifests of the data sets that a run is evaluated on."""
     names = {CONFIG.evaluation[name].data for name in run_of(wildcards).evaluation}
-    return [RESULTS.data(name) / "manifest.json" for name in sorted(names)]
+    return [data_manifest(name) for name in sorted(names)]
 
 
 def evaluated_model(wildcards):
@@ -139,12 +164,12 @@ def evaluation_settings(wildcards):
 
 def run_data(wildcards):
     """Return the manifest of a run's training data."""
-    return RESULTS.data(run_of(wildcards).data) / "manifest.json"
+    return data_manifest(run_of(wildcards).data)
 
 
 def run_model(wildcards):
     """Return the manifest of a run's converted model."""
-    return RESULTS.megatron_model(run_of(wildcards).model) / "manifest.json"
+    return megatron_manifest(run_of(wildcards).model)
 
 
 def run_source(wildcards):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slipway.config import verl
 from slipway.config.identity import changed_since_start
@@ -21,13 +21,15 @@ from slipway.launch.started import read_started
 from slipway.manifest import fingerprint, read_manifest, write_if_changed, write_text
 from slipway.models.architecture import Architecture, architecture_from_config, read_architecture
 from slipway.models.demo_dimensions import DEMO_MAX_POSITIONS, DEMO_VOCAB_SIZE
-from slipway.models.known import folder_of_known, known_models
+from slipway.models.known import find_folder
 from slipway.models.parameters import stored_parameters
 from slipway.preflight.auto_layout import fastest_layout, layout_on_cpu
 from slipway.preflight.findings import Finding, Severity, errors
-from slipway.preflight.rules import check as check_rules
+from slipway.preflight.static import check_run
 from slipway.preflight.subject import Subject, subject_of_run
-from slipway.preflight.walltime import check_walltime
+
+if TYPE_CHECKING:
+    from slipway.data import Surroundings
 
 
 @dataclass(frozen=True)
@@ -100,12 +102,13 @@ def model_folder(name: str, model: Model, paths: ResultPaths) -> Path:
 
 def architecture_of(name: str, model: Model, paths: ResultPaths) -> Architecture | None:
     """Return a model's dimensions as far as they are known: from its config.json or its recipe."""
-    folder = model_folder(name, model, paths)
-    if model.demo is None:
-        if not (folder / "config.json").is_file() and model.path in known_models():
-            folder = folder_of_known(model.path)  # still to be fetched from its hub
-        return read_architecture(folder) if (folder / "config.json").is_file() else None
+    if model.path is not None:
+        # one that is still to be fetched from its hub may ship its dimensions
+        folders = (model_folder(name, model, paths), find_folder(model.path))
+        known = (folder for folder in folders if folder is not None and (folder / "config.json").is_file())
+        return read_architecture(folder) if (folder := next(known, None)) is not None else None
     recipe = model.demo
+    assert recipe is not None  # the schema asks for one of the two
     return architecture_from_config(
         {
             "architectures": ["Qwen2ForCausalLM"],
@@ -119,6 +122,38 @@ def architecture_of(name: str, model: Model, paths: ResultPaths) -> Architecture
         },
         f"models.{name}.demo",
     )
+
+
+def evaluation_sets(name: str, config: Config) -> list[str]:
+    """Return the other data sets that `data.<name>` is decontaminated against: all that are evaluated on."""
+    data = config.data[name]
+    if not data.decontaminates:
+        return []
+    evaluated = {evaluation.data for evaluation in config.evaluation.values()}
+    return sorted(evaluated - {name, *data.filters.decontaminate.ignore})
+
+
+def surroundings_of_data(name: str, config: Config, paths: ResultPaths, processes: int) -> "Surroundings":
+    """Return what a data set is made with besides its settings; a hub model whose tokenizer measures is fetched."""
+    from slipway.data import Surroundings  # imports datasets, which the main process does not need
+    from slipway.models.source import local_folder
+
+    limit = config.data[name].filters.max_prompt_length
+    return Surroundings(
+        name=name,
+        processes=processes,
+        tokenizer=local_folder(config.models[limit.model], limit.model, paths) if limit else None,
+        heldout={other: paths.held_out(other) for other in evaluation_sets(name, config)},
+    )
+
+
+def data_sources(name: str, config: Config) -> list[Path]:
+    """Return the local files and folders that `data.<name>` is made from besides its settings."""
+    data = config.data[name]
+    filters = data.filters
+    given = [source.path for source in data.sources if source.path] + filters.decontaminate.against
+    given += [filters.pass_rate.file] if filters.pass_rate else []
+    return [path for path in (Path(item).expanduser() for item in given) if path.exists()]
 
 
 def device_environment(run: Run) -> dict[str, str]:
@@ -151,18 +186,21 @@ def _check_data(config: Config, paths: ResultPaths) -> list[Problem]:
     """
     problems = []
     for name, data in config.data.items():
-        asked = {"version": version("reasoning-gym"), "dataset": data.dataset, "parameters": data.parameters}
-        accepted = paths.accepted_data / fingerprint(asked)
-        if accepted.exists() or _is_made_from(data, paths.data(name) / "manifest.json"):
-            continue
-        from slipway.data.problems import check_settings
+        for index, source in enumerate(data.sources):
+            if source.dataset is None:
+                continue
+            asked = {"version": version("reasoning-gym"), "dataset": source.dataset, "parameters": source.parameters}
+            accepted = paths.accepted_data / fingerprint(asked)
+            if accepted.exists() or _is_made_from(data, paths.data(name) / "manifest.json"):
+                continue
+            from slipway.data.sources.generated import check_settings
 
-        try:
-            check_settings(data.dataset, data.parameters)
-        except SlipwayError as error:
-            problems.append(Problem(f"data.{name}", None, str(error)))
-        else:
-            write_text(accepted, "")
+            try:
+                check_settings(source.dataset, source.parameters)
+            except SlipwayError as error:
+                problems.append(Problem(f"data.{name}.sources[{index}]", None, str(error)))
+            else:
+                write_text(accepted, "")
     return problems
 
 
@@ -203,23 +241,21 @@ def _resolve_run(name: str, run: Run, config: Config, paths: ResultPaths) -> tup
         checkpoints=paths.checkpoints(name),
     )
     data = config.data[run.data]
+    # makes verl's Megatron model compute what the model was made for
+    corrections = {} if model is None else verl.transformer_overrides(model.corrections)
 
     def settle(parallel: Parallel) -> tuple[verl.VerlConfig | None, list[Problem]]:
-        return verl.resolve(
-            name, run, data, parallel, files, _device_settings(run) | _corrections(model), paths.composed
-        )
+        return verl.resolve(name, run, data, parallel, files, _device_settings(run) | corrections, paths.composed)
 
     parallel, resolved, problems = _with_layout(name, run, data, model, started, settle)
     if parallel is None or resolved is None:
         return None, problems
     subject = subject_to_judge(name, run, data, resolved, model)
-    findings = check_rules(subject)
+    findings = check_run(name, run, subject)
     if model is None:
         path = config.models[run.model].path
         why = "its dimensions are not known before it is fetched: layout and memory are judged then."
         findings.append(Finding("S22", Severity.NOTE, f"models.{run.model}", path, why))
-    elif not errors(findings):
-        findings += check_walltime(name, run, model, subject)
     problems += [finding.as_problem() for finding in errors(findings)]
     if started is not None and not problems:
         problems += changed_since_start(name, started, resolved.plain())
@@ -272,13 +308,6 @@ def _device_settings(run: Run) -> dict[str, Any]:
     if run.device == "cpu":
         return settings | cpu_environment.overrides(run.gpus_per_node)
     return settings | {f"{verl.ROLLOUT}.name": "vllm"}
-
-
-def _corrections(model: Architecture | None) -> dict[str, Any]:
-    """Return what makes verl's Megatron model compute what the model was made for, of actor and reference."""
-    fields = {} if model is None else model.corrections
-    roles = (verl.ACTOR, verl.REF)
-    return {f"{role}.megatron.override_transformer_config.{field}": fields[field] for role in roles for field in fields}
 
 
 def _started(paths: ResultPaths, run: str) -> Mapping[str, Any] | None:

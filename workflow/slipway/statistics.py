@@ -5,6 +5,8 @@ are given as an array `[questions, samples]` of 0 and 1: `samples` independent a
 """
 
 import math
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,11 +31,13 @@ class Difference:
 
     `mcnemar_p` is the exact McNemar test's two-sided p-value; None with several samples per question, where
     the test does not apply. `detectable` is the smallest true difference that a comparison with this many
-    questions and this much scatter finds with a probability of 80 %.
+    questions and this much scatter finds with a probability of 80 %. `p` is the two-sided p-value of no difference:
+    McNemar's, or with several samples that of a paired z test.
     """
 
     value: float
     interval: Interval
+    p: float
     mcnemar_p: float | None
     detectable: float
 
@@ -77,10 +81,12 @@ def compare_paired(base: ArrayLike, final: ArrayLike, seed: int = 0) -> Differen
     differences = after.mean(axis=1) - before.mean(axis=1)
     samples = min(before.shape[1], after.shape[1])
     single = before.shape[1] == after.shape[1] == 1
+    mcnemar = mcnemar_exact(before[:, 0], after[:, 0]) if single else None
     return Difference(
         value=float(differences.mean()),
         interval=paired_bootstrap(differences, samples, seed),
-        mcnemar_p=mcnemar_exact(before[:, 0], after[:, 0]) if single else None,
+        p=paired_z_test(differences, samples) if mcnemar is None else mcnemar,
+        mcnemar_p=mcnemar,
         detectable=minimum_detectable_difference(differences, samples),
     )
 
@@ -117,12 +123,31 @@ def mcnemar_exact(base: ArrayLike, final: ArrayLike) -> float:
     return float(stats.binomtest(gained, gained + lost, 0.5).pvalue) if gained + lost else 1.0
 
 
+def paired_z_test(differences: ArrayLike, samples: int = 1) -> float:
+    """Return the two-sided p-value that the mean of `differences`, an array `[questions]`, is 0."""
+    mean = float(np.asarray(differences, dtype=np.float64).mean())
+    return float(2 * stats.norm.sf(abs(mean) / _standard_error(differences, samples)))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for their number, in the order given.
+
+    The chance that any of them is below 0.05 while there is no difference anywhere is then at most 5 %, however
+    they depend on each other (Holm 1979, "A simple sequentially rejective multiple test procedure").
+    """
+    corrected = [0.0] * len(p_values)
+    highest = 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        highest = max(highest, (len(p_values) - rank) * p_values[index])
+        corrected[index] = min(1.0, highest)
+    return corrected
+
+
 def minimum_detectable_difference(
     differences: ArrayLike, samples: int = 1, power: float = 0.8, confidence: float = CONFIDENCE
 ) -> float:
     """Return the true mean difference that a two-sided paired z test finds with probability `power`."""
-    padded = _with_imagined(differences, samples)
-    error = float(padded.std()) / math.sqrt(len(padded))
+    error = _standard_error(differences, samples)
     return float((stats.norm.ppf((1 + confidence) / 2) + stats.norm.ppf(power)) * error)
 
 
@@ -138,6 +163,43 @@ def pass_at_k(correct: ArrayLike, k: int) -> float:
         raise ValueError(f"pass@{k} needs at least {k} samples per question, there are {samples}")
     wrong = samples - answers.sum(axis=1).astype(int)
     return float(np.mean([1 - math.comb(count, k) / math.comb(samples, k) for count in wrong]))
+
+
+def majority_at_k(correct: ArrayLike, answers: Sequence[Sequence[Hashable | None]], k: int) -> float:
+    """Return maj@k: the share of questions that the most frequent of `k` answers solves.
+
+    `answers` is `[questions, samples]` like `correct`; equal values are one answer, None has no vote. Correct answers
+    count as equal, however they are written; answers with equally many votes share the credit (the vote of Wang et
+    al. 2023, "Self-Consistency Improves Chain of Thought Reasoning"). The estimate is the mean over the disjoint
+    groups of `k` successive samples, so it has no bias where k is below the number of samples.
+    """
+    right = _matrix(correct).astype(bool)
+    questions, samples = right.shape
+    if not 1 <= k <= samples:
+        raise ValueError(f"maj@{k} needs at least {k} samples per question, there are {samples}")
+    groups = [slice(start, start + k) for start in range(0, samples - k + 1, k)]
+    credits = [
+        _vote(right[question, group], answers[question][group]) for question in range(questions) for group in groups
+    ]
+    return float(np.mean(credits))
+
+
+def _vote(correct: NDArray[np.bool_], answers: Sequence[Hashable | None]) -> float:
+    """Return what one vote earns: 1, 0, or a share of 1 where the right answer ties for the first place."""
+    right = int(correct.sum())
+    wrong = Counter(
+        answer for answer, is_right in zip(answers, correct, strict=True) if not is_right and answer is not None
+    )
+    most_wrong = max(wrong.values(), default=0)
+    if right == 0 or right < most_wrong:
+        return 0.0
+    ties = sum(votes == right for votes in wrong.values())
+    return 1 / (1 + ties)
+
+
+def _standard_error(differences: ArrayLike, samples: int) -> float:
+    padded = _with_imagined(differences, samples)
+    return float(padded.std()) / math.sqrt(len(padded))
 
 
 def _with_imagined(differences: ArrayLike, samples: int) -> NDArray[np.float64]:

@@ -207,6 +207,12 @@ def _fields_at(kind: type[schema.Settings], location: list[str]) -> list[str]:
         "grpo": schema.Grpo,
         "parallel": schema.Parallel,
         "demo": schema.DemoModel,
+        "sources": schema.Source,
+        "filters": schema.Filters,
+        "max_prompt_length": schema.MaxPromptLength,
+        "near_duplicates": schema.NearDuplicates,
+        "decontaminate": schema.Decontaminate,
+        "pass_rate": schema.PassRate,
         "reward": schema.Reward,
         "length": schema.LengthPenalty,
         "custom": schema.CustomReward,
@@ -258,6 +264,17 @@ def _check_references(config: schema.Config, raw: Mapping[str, Any]) -> list[Pro
                 )
         elif model.path is not None:
             problems += _check_model_path(f"models.{name}.path", model.path)
+    for name, data_set in config.data.items():
+        for index, other in enumerate(data_set.filters.decontaminate.ignore):
+            check_name(f"data.{name}.filters.decontaminate.ignore[{index}]", other, "data")
+        limit = data_set.filters.max_prompt_length
+        if limit is not None:
+            key = f"data.{name}.filters.max_prompt_length.model"
+            check_name(key, limit.model, "models")
+            measured_by = config.models.get(limit.model)
+            if measured_by is not None and measured_by.demo is not None:
+                why = "a demo model's tokenizer is made from data, so it cannot measure them before."
+                problems.append(Problem(key, limit.model, why, "Name a model with a `path`, or leave the filter out."))
     for name, evaluation in config.evaluation.items():
         check_name(f"evaluation.{name}.data", evaluation.data, "data")
         data = config.data.get(evaluation.data)
@@ -273,6 +290,11 @@ def _check_references(config: schema.Config, raw: Mapping[str, Any]) -> list[Pro
     for name, run in config.runs.items():
         check_name(f"runs.{name}.model", run.model, "models")
         check_name(f"runs.{name}.data", run.data, "data")
+        trained_on = config.data.get(run.data)
+        if trained_on is not None and trained_on.train == 0:
+            problems.append(
+                Problem(f"data.{run.data}.train", 0, f"runs.{name} trains on it.", "Give the number of problems.")
+            )
         for index, evaluation_name in enumerate(run.evaluation):
             check_name(f"runs.{name}.evaluation[{index}]", evaluation_name, "evaluation")
     return problems

@@ -33,6 +33,10 @@ class ResultPaths:
         """Folder of a prepared data set: manifest.json, train/heldout/warmup.parquet."""
         return self.root / "data" / name
 
+    def held_out(self, name: str) -> Path:
+        """Folder of a data set's held-out problems as others are compared with them."""
+        return self.data(name) / "heldout"
+
     def hf_model(self, name: str) -> Path:
         """Folder of a model that Slipway made or downloaded, in Hugging Face format."""
         return self.root / "models" / name / "hf"

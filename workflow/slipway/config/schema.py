@@ -145,18 +145,136 @@ class Reward(Settings):
         return self
 
 
+class Source(Settings):
+    """Where problems come from: reasoning-gym's generator by name, or files, a folder or a hub's data set."""
+
+    dataset: str | None = Field(
+        None, min_length=1, description="task reasoning_gym: name of its dataset, e.g. chain_sum"
+    )
+    parameters: dict[str, Any] = Field({}, description="task reasoning_gym: keyword arguments of that dataset's config")
+    path: str | None = Field(
+        None,
+        min_length=1,
+        description="other tasks: a .jsonl, .csv or .parquet file, a folder of them, or a hub name (owner/dataset)",
+    )
+    revision: str | None = Field(
+        None, description="commit, tag or branch of a hub's data set; null: its default branch"
+    )
+    config: str | None = Field(None, description="subset of a hub's data set")
+    split: str | None = Field(None, description="split of a hub's data set; null: train")
+    columns: dict[str, str] = Field(
+        {}, description="what the task reads: the source's column; dots reach into nested ones"
+    )
+    weight: Annotated[Real, Field(gt=0)] = Field(1.0, description="share of every split, relative to the other sources")
+
+    @property
+    def name(self) -> str:
+        """What rows and messages call it: the dataset, the file without its ending, or the hub name."""
+        if self.dataset is not None:
+            return self.dataset
+        path = str(self.path)
+        is_file = path.endswith((".jsonl", ".csv", ".parquet"))
+        return path.rstrip("/").rpartition("/")[2].rpartition(".")[0] if is_file else path.rstrip("/")
+
+
+class MaxPromptLength(Settings):
+    """Leaves out prompts that are too long for the model that is to answer them."""
+
+    tokens: Positive = Field(description="longest prompt, tokens, the model's chat template included")
+    model: str = Field(description="name under `models`, with a `path`: its tokenizer and chat template measure")
+
+
+class NearDuplicates(Settings):
+    """Leaves out questions that differ little from one before them."""
+
+    similarity: Annotated[Real, Field(ge=0.7, le=1)] = Field(
+        0.8, description="share of word n-grams in common (Jaccard) from which on a question is left out"
+    )
+    words: Annotated[int, Field(ge=1, le=10)] = Field(3, description="words of an n-gram")
+
+
+class Decontaminate(Settings):
+    """Leaves out training problems that share text with an evaluation set of the config."""
+
+    enabled: bool | None = Field(
+        None, description="null: yes, except for reasoning_gym, whose questions have their wording in common"
+    )
+    words: Annotated[int, Field(ge=3, le=50)] = Field(
+        13, description="so many words in a row in common are contamination; shorter questions are compared whole"
+    )
+    ignore: list[str] = Field(
+        [], description="names under `data` that may be trained on though evaluated, e.g. to measure pass rates"
+    )
+    against: list[str] = Field([], description="further evaluation files: .jsonl, .csv or .parquet")
+    column: str = Field("question", description="column of the text in those files")
+
+
+class PassRate(Settings):
+    """Keeps training problems that an evaluated model solves at times."""
+
+    file: str = Field(description="samples of an evaluation, e.g. results/<run>/eval/base/<evaluation>.jsonl")
+    min: Annotated[Real, Field(ge=0, le=1)] = Field(0.0, description="least share of correct answers")
+    max: Annotated[Real, Field(ge=0, le=1)] = Field(1.0, description="largest share of correct answers")
+    unmeasured: Literal["reject", "keep"] = Field("reject", description="problems that the file does not have")
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> "PassRate":
+        if self.min > self.max:
+            raise ValueError(f"min: {self.min} is above max: {self.max}, so no problem would be kept")
+        return self
+
+
+class Filters(Settings):
+    """What is left out of a data set; every rejected problem is kept in rejected.jsonl with the reason."""
+
+    max_prompt_length: MaxPromptLength | None = Field(None, description="null: no limit, preflight checks the lengths")
+    near_duplicates: NearDuplicates | None = Field(None, description="null: only equal questions are duplicates")
+    decontaminate: Decontaminate = Field(default_factory=Decontaminate)
+    pass_rate: PassRate | None = Field(None, description="null: all problems, however hard")
+
+
 class Data(Settings):
     """A verifiable task, split into problems to train on and problems held out."""
 
-    task: Task = Field(description="kind of task; decides how answers are scored")
-    dataset: str = Field(min_length=1, description="name of the reasoning-gym dataset, e.g. chain_sum")
-    parameters: dict[str, Any] = Field({}, description="keyword arguments of that dataset's own config")
+    task: Task = Field(description="kind of task; decides what is read of a source, and how answers are scored")
+    sources: Annotated[list[Source], Field(min_length=1)] = Field(
+        description="where problems come from; several are mixed by weight"
+    )
+    system_prompt: str | None = Field(None, description="system message before each question; null: none")
     instruction: str = Field("", description="text put before each question, e.g. how to give the answer")
-    train: Positive = Field(description="number of problems to train on")
+    examples: NotNegative = Field(
+        0, description="worked examples shown before each question: the first so many problems, in no split then"
+    )
+    train: NotNegative = Field(description="number of problems to train on; 0 for what is only evaluated on")
     heldout: Positive = Field(description="number of problems held out for evaluation")
     warmup: NotNegative = Field(0, description="number of further problems for a demo model's warm start")
     seed: NotNegative = Field(0, description="seed of the problem generator and of the split")
     reward: Reward = Field(default_factory=Reward, description="what a response earns")
+    filters: Filters = Field(default_factory=Filters, description="what is left out")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_sources(cls, raw: Any) -> Any:
+        old = {key: raw[key] for key in ("dataset", "parameters") if key in raw} if isinstance(raw, dict) else {}
+        if old:
+            shown = ", ".join(f"{key}: {value}" for key, value in old.items())
+            raise ValueError(f"{' and '.join(old)} now stand in a list of sources; write `sources: [{{{shown}}}]`")
+        return raw
+
+    @model_validator(mode="after")
+    def _sources_fit_the_task(self) -> "Data":
+        generated = self.task == "reasoning_gym"
+        wanted, refused = (
+            ("dataset", ("path", "revision", "config", "split", "columns"))
+            if generated
+            else ("path", ("dataset", "parameters"))
+        )
+        for index, source in enumerate(self.sources):
+            if getattr(source, wanted) is None:
+                raise ValueError(f"sources[{index}]: task {self.task} needs `{wanted}`")
+            if given := [key for key in refused if getattr(source, key)]:
+                raise ValueError(f"sources[{index}].{given[0]}: task {self.task} does not take it; it takes `{wanted}`")
+        return self
 
     @model_validator(mode="after")
     def _reward_fits_the_task(self) -> "Data":
@@ -164,6 +282,12 @@ class Data(Settings):
             if self.task != "code" and getattr(self.reward, key) != 0:
                 raise ValueError(f"reward.{key} is about programs: task {self.task} has none; leave it out")
         return self
+
+    @property
+    def decontaminates(self) -> bool:
+        """Whether training problems are compared with the evaluation sets."""
+        enabled = self.filters.decontaminate.enabled
+        return self.task != "reasoning_gym" if enabled is None else enabled
 
 
 class Evaluation(Settings):

@@ -7,7 +7,7 @@ import contextlib
 import importlib.metadata
 import importlib.util
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -83,6 +83,11 @@ OWNED = {
     "trainer.device": "device",
     "trainer.resume_mode": "(always auto)",
 }
+
+
+def transformer_overrides(fields: Mapping[str, Any], roles: Sequence[str] = (ACTOR, REF)) -> dict[str, Any]:
+    """Return the verl keys that set fields of Megatron's TransformerConfig, of actor and reference alike."""
+    return {f"{role}.megatron.override_transformer_config.{field}": fields[field] for role in roles for field in fields}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Tensors of a Hugging Face folder: read through memory maps, written at their place in a file."""
 
 import math
-import mmap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
@@ -9,6 +8,7 @@ from typing import IO
 import torch
 
 from slipway.convert.bits import as_bytes
+from slipway.convert.mapped_files import MappedFiles
 from slipway.models.weights import StoredTensor, read_header
 
 DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
@@ -20,11 +20,7 @@ class HuggingFaceReader:
     def __init__(self, folder: Path, tensors: Mapping[str, StoredTensor]):
         self.folder = folder
         self.tensors = tensors
-        self._files: dict[str, mmap.mmap] = {}
-        for name in {tensor.file for tensor in tensors.values()}:
-            with (folder / name).open("rb") as file:
-                # ACCESS_COPY: torch wants memory that could be written to. Nobody writes, so nothing is copied.
-                self._files[name] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        self._files = MappedFiles(folder)
 
     def dtype(self, name: str) -> torch.dtype:
         """Return a tensor's element type."""

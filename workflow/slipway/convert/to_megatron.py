@@ -21,7 +21,7 @@ from slipway.convert.parameters import open_checkpoint, open_parameters, read_pa
 from slipway.convert.progress import Progress
 from slipway.convert.torch_dist import Chunk, MappedReader, TorchDistReader, write_checkpoint
 from slipway.errors import SlipwayError
-from slipway.manifest import open_product, write_json
+from slipway.manifest import open_product, syncing, write_json
 from slipway.models.architecture import Architecture, read_architecture
 from slipway.models.maps import Layout
 from slipway.models.names import Piece, extra_state_keys, pieces
@@ -55,7 +55,8 @@ def convert_megatron(source: Path, folder: Path, vocab_multiple: int = 1) -> Non
         checkpoint = folder / CHECKPOINT
         shutil.rmtree(checkpoint, ignore_errors=True)
         _write(reader, architecture, checkpoint, vocab_multiple)
-        verified = verify(reader, architecture, checkpoint)
+        with syncing(checkpoint.iterdir()):
+            verified = verify(reader, architecture, checkpoint)
         write_json(folder / TENSORS, verified)
         not_finite = sorted(name for name, facts in verified.items() if not facts["finite"])
         if not_finite:

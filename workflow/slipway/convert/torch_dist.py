@@ -12,9 +12,7 @@ Reading and writing need no process group.
 import io
 import json
 import math
-import mmap
 import pickle
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,6 +45,7 @@ from torch.distributed.checkpoint.planner_helpers import create_read_items_for_c
 from torch.distributed.checkpoint.storage import WriteResult
 
 from slipway.convert.archive import find_payload
+from slipway.convert.mapped_files import MappedFiles
 from slipway.errors import SlipwayError
 
 # See megatron.core.dist_checkpointing.core.CheckpointingConfig of megatron-core 0.16.1
@@ -174,8 +173,7 @@ class MappedReader(TorchDistReader):
 
     def __init__(self, folder: Path):
         super().__init__(folder)
-        self._files: dict[str, memoryview] = {}
-        self._lock = threading.Lock()
+        self._files = MappedFiles(folder)
 
     def read(self, key: str, offset: Sequence[int], shape: Sequence[int]) -> torch.Tensor:
         """Return the box of a tensor that starts at `offset`; do not write to it."""
@@ -185,7 +183,7 @@ class MappedReader(TorchDistReader):
             tuple(c.offsets) == tuple(offset) and tuple(c.sizes) == tuple(shape) for c in chunks
         ):
             return super().read(key, offset, shape)
-        archive = self._file(place.relative_path)[place.offset : place.offset + place.length]
+        archive = self._files[place.relative_path][place.offset : place.offset + place.length]
         dtype = self.dtype(key)
         try:
             payload = find_payload(archive)
@@ -195,14 +193,6 @@ class MappedReader(TorchDistReader):
         if payload.size != count * dtype.itemsize:
             raise SlipwayError(f"{self.folder}: {key} has {payload.size} bytes, which is not its shape")
         return torch.frombuffer(archive, dtype=dtype, count=count, offset=payload.begin).view(*shape)
-
-    def _file(self, name: str) -> memoryview:
-        with self._lock:
-            if name not in self._files:
-                with (self.folder / name).open("rb") as file:
-                    # ACCESS_COPY: torch wants memory that could be written to. Nobody writes, so nothing is copied.
-                    self._files[name] = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
-            return self._files[name]
 
 
 class _Writer(dcp.FileSystemWriter):

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+from collections.abc import Callable
 from types import ModuleType
 
 import torch
@@ -44,57 +45,45 @@ def _refuse_visible_gpu() -> None:
 
 def _patch_when_imported() -> None:
     """Change other packages' modules only once somebody imports them: verl alone takes seconds."""
+    for name, change in _CHANGES.items():
+        wrapt.when_imported(name)(change)
 
-    @wrapt.when_imported("verl.workers.rollout.replica")
-    def _(module: ModuleType) -> None:
-        def replica_class() -> type:
-            from slipway.cpu.rollout import TransformersReplica
 
-            return TransformersReplica
+def _register_replica(module: ModuleType) -> None:
+    def replica_class() -> type:
+        from slipway.cpu.rollout import TransformersReplica
 
-        module.RolloutReplicaRegistry.register(ROLLOUT_NAME, replica_class)
+        return TransformersReplica
 
-    @wrapt.when_imported("verl.workers.rollout.base")
-    def _(module: ModuleType) -> None:
-        # verl has a registry for this class but no function to register with.
-        module._ROLLOUT_REGISTRY[(ROLLOUT_NAME, "async")] = "slipway.cpu.rollout.WeightSender"
+    module.RolloutReplicaRegistry.register(ROLLOUT_NAME, replica_class)
 
-    @wrapt.when_imported("verl.experimental.agent_loop.single_turn_agent_loop")
-    def _(_module: ModuleType) -> None:
-        importlib.import_module("slipway.cpu.agent_loop")  # registers itself
 
-    @wrapt.when_imported("megatron.core.tensor_parallel.random")
-    def _(module: ModuleType) -> None:
-        from slipway.cpu import torch_cuda
+def _register_rollout(module: ModuleType) -> None:
+    # verl has a registry for this class but no function to register with.
+    module._ROLLOUT_REGISTRY[(ROLLOUT_NAME, "async")] = "slipway.cpu.rollout.WeightSender"
 
-        torch_cuda.redirect_megatron_rng(module)
 
-    @wrapt.when_imported("megatron.core.transformer.moe.moe_utils")
-    def _(module: ModuleType) -> None:
-        from slipway.cpu import megatron
+def _register_agent_loop(_module: ModuleType) -> None:
+    importlib.import_module("slipway.cpu.agent_loop")  # registers itself
 
-        megatron.patch_router(module)
 
-    @wrapt.when_imported("megatron.core.transformer.moe.token_dispatcher")
-    def _(module: ModuleType) -> None:
-        from slipway.cpu import megatron
+def _by(part: str, function: str) -> Callable[[ModuleType], None]:
+    """Return a change that a function of a part of this package makes; the part is imported when its turn comes."""
 
-        megatron.patch_dispatcher(module)
+    def change(module: ModuleType) -> None:
+        getattr(importlib.import_module(f"slipway.cpu.{part}"), function)(module)
 
-    @wrapt.when_imported("mbridge.core.llm_bridge")
-    def _(module: ModuleType) -> None:
-        from slipway.cpu import megatron
+    return change
 
-        megatron.patch_mbridge(module)
 
-    @wrapt.when_imported("verl.models.mcore.model_initializer")
-    def _(module: ModuleType) -> None:
-        from slipway.cpu import megatron
-
-        megatron.patch_verl_initializer(module)
-
-    @wrapt.when_imported("megatron.core.optimizer.distrib_optimizer")
-    def _(module: ModuleType) -> None:
-        from slipway.cpu import optimizer_state
-
-        optimizer_state.patch(module)
+_CHANGES: dict[str, Callable[[ModuleType], None]] = {
+    "verl.workers.rollout.replica": _register_replica,
+    "verl.workers.rollout.base": _register_rollout,
+    "verl.experimental.agent_loop.single_turn_agent_loop": _register_agent_loop,
+    "megatron.core.tensor_parallel.random": _by("torch_cuda", "redirect_megatron_rng"),
+    "megatron.core.transformer.moe.moe_utils": _by("megatron", "patch_router"),
+    "megatron.core.transformer.moe.token_dispatcher": _by("megatron", "patch_dispatcher"),
+    "mbridge.core.llm_bridge": _by("megatron", "patch_mbridge"),
+    "verl.models.mcore.model_initializer": _by("megatron", "patch_verl_initializer"),
+    "megatron.core.optimizer.distrib_optimizer": _by("optimizer_state", "patch"),
+}

@@ -1,195 +1,339 @@
-"""Stage prepare_data: generate, filter, deduplicate, split, check, write."""
+"""Stages prepare_data and hold_out: from sources to splits that verl trains and evaluates on."""
 
-import json
 import logging
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import datasets
+import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from slipway.config.schema import Data
+from slipway.data import splits
 from slipway.data.canary import check_rewards
-from slipway.data.problems import Problem, category, generate, open_dataset
-from slipway.data.splits import check_splits, split
+from slipway.data.candidates import Candidates, Numbers
+from slipway.data.filters.contamination import Contamination, EvaluationSet, open_evaluation_file, read_evaluation_file
+from slipway.data.filters.lengths import PromptLengths
+from slipway.data.filters.pass_rate import read_pass_rates
+from slipway.data.pool import Pool
+from slipway.data.rendering import Rendering
+from slipway.data.rows import read_questions, read_rows, write_rejected, write_split
+from slipway.data.sources import GeneratedSource, Source, open_source
 from slipway.errors import SlipwayError
-from slipway.manifest import Manifest, atomic_path, open_product, read_manifest, write_text
-from slipway.rewards import reward_text, score
+from slipway.manifest import Manifest, hash_file, open_product, read_manifest
+from slipway.models.tokenizer import load_tokenizer
+from slipway.rewards import score
 
-STAGE = "prepare_data"
+STAGE, HOLD_OUT = "prepare_data", "hold_out"
 VERSION = 2
 
-# Generators repeat themselves. A task is exhausted when so many problems in a row, or as many as there are
-# distinct ones already, brought nothing new.
+# Generators repeat themselves. One is exhausted when so many problems in a row, or as many as there are usable ones
+# already, brought nothing new.
 PATIENCE = 2000
 MAX_GENERATED_PER_PROBLEM = 50
 
-SCHEMA = pa.schema(
-    [
-        ("data_source", pa.string()),
-        ("prompt", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
-        ("ability", pa.string()),
-        ("reward_model", pa.struct([("style", pa.string()), ("ground_truth", pa.string())])),
-        (
-            "extra_info",
-            pa.struct(
-                [
-                    ("question_id", pa.string()),
-                    ("split", pa.string()),
-                    ("index", pa.int64()),
-                    ("dataset", pa.string()),
-                    ("entry", pa.string()),
-                    ("reward", pa.string()),
-                ]
-            ),
-        ),
-    ]
-)
+HITS_IN_MANIFEST = 50
+SELF_TEST_ROWS = 64
+TOKENIZER_FILES = ("tokenizer*", "*.jinja", "vocab*", "merges.txt", "*.tiktoken", "special_tokens_map.json")
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Rejected:
-    """A generated problem that was left out, and why."""
+class Surroundings:
+    """What a data set is made with besides its settings.
 
-    index: int
-    question_id: str
-    reason: str
-    question: str
-    answer: str
+    `tokenizer` is the folder of `filters.max_prompt_length.model`; `heldout` maps the names of the other data sets
+    that are evaluated on to the folders of their rule hold_out.
+    """
+
+    name: str = "data"
+    processes: int = 1
+    tokenizer: Path | None = None
+    heldout: Mapping[str, Path] = field(default_factory=dict)
 
 
-def prepare_data(settings: Data, folder: Path) -> Manifest:
+def prepare_data(data: Data, folder: Path, around: Surroundings | None = None) -> Manifest:
     """Make the data set in `folder`: a parquet file a split, `rejected.jsonl`, and `manifest.json`.
 
-    Equal settings give equal bytes. Raises `SlipwayError` when the settings are at fault, the task has too few
-    distinct problems, splits overlap, or the reward fails its self-test.
+    Equal settings and sources give equal bytes, whatever the number of processes. Raises `SlipwayError` when the
+    settings or a record are at fault, there are too few problems, splits overlap, or the reward fails its self-test.
     """
-    inputs = {"version": VERSION, "settings": settings.model_dump(mode="json")}
-    with open_product(STAGE, folder / "manifest.json", folder, inputs) as product:
+    around = around or Surroundings()
+    preparation = _Preparation(data, around)
+    others = {name: read_manifest(path / "manifest.json", HOLD_OUT) for name, path in sorted(around.heldout.items())}
+    inputs = (
+        preparation.inputs()
+        | preparation.inputs_of_training()
+        | {
+            "evaluation_sets": {name: manifest.hash_of("heldout.parquet") for name, manifest in others.items()},
+        }
+    )
+    with open_product(STAGE, folder / "manifest.json", folder, inputs) as product, _work_folder(folder) as work:
         if product.restore():
             return read_manifest(product.manifest_path, STAGE)
-        sizes = {"heldout": settings.heldout, "warmup": settings.warmup, "train": settings.train}
-        sizes = {name: size for name, size in sizes.items() if size > 0}
-        dataset = open_dataset(
-            settings.dataset,
-            settings.parameters,
-            settings.seed,
-            MAX_GENERATED_PER_PROBLEM * sum(sizes.values()) + PATIENCE,
-        )
-        problems, rejected = collect(generate(dataset), sum(sizes.values()), settings.dataset)
+        candidates, dealt, rendering = preparation.deal(work)
         for stale in folder.glob("*.parquet"):
             stale.unlink()
         paths = []
-        reward = reward_text(settings.reward)
-        for name, chosen in split(problems, sizes, settings.seed).items():
-            rows = [to_row(problem, name, category(dataset), settings, reward) for problem in chosen]
+        for name, chosen in dealt.items():
             path = folder / f"{name}.parquet"
-            write_rows(rows, path)
+            write_split(path, candidates, chosen, data, rendering, work)
             paths.append(path)
-            logger.info("prepare_data: %d problems in %s", len(rows), path.name)
-        write_text(
-            folder / "rejected.jsonl",
-            "".join(json.dumps(asdict(item), ensure_ascii=False) + "\n" for item in rejected),
-        )
-        # checked on what was written, not on what was meant to be
-        written = {path.stem: read_rows(path) for path in paths}
-        facts = {
-            "problems": sizes,
-            "rejected": dict(sorted(Counter(item.reason for item in rejected).items())),
-            "overlap": check_splits({name: [_question(row) for row in rows] for name, rows in written.items()}),
-            "reward_self_test": check_rewards(written["heldout"], score),
+            logger.info("prepare_data: %d problems in %s", len(chosen), path.name)
+        rejected = folder / "rejected.jsonl"
+        write_rejected(rejected, candidates, data)
+        facts = preparation.facts(candidates, dealt) | {
+            # checked on what was written, not on what was meant to be
+            "overlap": splits.check_splits({path.stem: splits.read_ids(path) for path in paths}),
+            "reward_self_test": check_rewards(read_rows(folder / "heldout.parquet")[:SELF_TEST_ROWS], score),
         }
-        return product.publish([*paths, folder / "rejected.jsonl"], facts)
+        return product.publish([*paths, rejected], facts)
 
 
-def collect(made: Iterable[Problem], wanted: int, dataset: str) -> tuple[list[Problem], list[Rejected]]:
-    """Take the first `wanted` good problems of `made`; return them and those that were rejected.
+def hold_out(data: Data, folder: Path, around: Surroundings | None = None) -> Manifest:
+    """Make `heldout.parquet` of a data set alone, for others to be decontaminated against.
 
-    Raises `SlipwayError` when the task runs dry before.
+    It depends on no other data set, so that two may be compared with each other. Raises as `prepare_data` does.
     """
-    found: dict[str, Problem] = {}
-    rejected: list[Rejected] = []
-    since_last = 0
-    for problem in made:
-        reason = _fault(problem, found)
-        if reason is None:
-            found[problem.question] = problem
-            since_last = 0
+    preparation = _Preparation(data, around or Surroundings())
+    with (
+        open_product(HOLD_OUT, folder / "manifest.json", folder, preparation.inputs()) as product,
+        _work_folder(folder) as work,
+    ):
+        if product.restore():
+            return read_manifest(product.manifest_path, HOLD_OUT)
+        candidates, heldout, rendering = preparation.hold_out(work)
+        path = folder / "heldout.parquet"
+        write_split(path, candidates, heldout, data, rendering, work)
+        return product.publish([path], {"problems": {"heldout": len(heldout)}})
+
+
+class _Preparation:
+    """One data set on its way from its sources to splits."""
+
+    def __init__(self, data: Data, around: Surroundings):
+        self._data = data
+        self._around = around
+        self._shares = splits.share_out(data)
+        self._total = data.heldout + data.warmup + data.train + data.examples
+        self._generated = data.task == "reasoning_gym"
+        limit = MAX_GENERATED_PER_PROBLEM * self._total + PATIENCE
+        self._sources: list[Source] = [
+            open_source(source, f"data.{around.name}.sources[{index}]", data.seed, limit)
+            for index, source in enumerate(data.sources)
+        ]
+        self._asked = [0] * len(self._sources)  # problems of each generator
+
+    def inputs(self) -> dict[str, Any]:
+        """Return what the held-out split depends on, as JSON."""
+        folder = self._around.tokenizer
+        files = {path for pattern in TOKENIZER_FILES for path in folder.glob(pattern)} if folder else set()
+        return {
+            "version": VERSION,
+            "settings": self._data.model_dump(mode="json"),
+            "sources": [source.identity() for source in self._sources],
+            "tokenizer": {path.name: hash_file(path) for path in sorted(files)},
+        }
+
+    def inputs_of_training(self) -> dict[str, Any]:
+        """Return what the other splits depend on besides, as JSON."""
+        filters, key = self._data.filters, f"data.{self._around.name}.filters"
+        files = [
+            open_evaluation_file(path, f"{key}.decontaminate.against[{index}]").identity()
+            for index, path in enumerate(filters.decontaminate.against)
+        ]
+        rates = filters.pass_rate and Path(filters.pass_rate.file)
+        if rates and not rates.is_file():
+            raise SlipwayError(f"{key}.pass_rate.file: {str(rates)!r}: no such file; rule evaluate writes it")
+        return {"evaluation_files": files, "pass_rates": hash_file(rates) if rates else None}
+
+    def hold_out(self, work: Path) -> tuple[Candidates, Numbers, Rendering]:
+        """Read the sources, as much of generators as it takes, and choose the held-out problems."""
+        pools = self._open_pools(work)
+        for index, share in enumerate(self._shares):
+            first = self._data.examples if index == 0 else 0
+            self._read(pools[index], index, sum(share.values()) + first)
+        while True:
+            candidates, rendering = self._examine(pools)
+            heldout, lacking = splits.hold_out(candidates, self._shares, self._generated)
+            if not self._grow(pools, candidates, lacking):
+                return candidates, heldout, rendering
+
+    def deal(self, work: Path) -> tuple[Candidates, dict[str, Numbers], Rendering]:
+        """Do the same, apply the filters of training, and deal the other splits."""
+        candidates, heldout, rendering = self.hold_out(work)
+        while True:
+            self._leave_out_of_training(candidates, heldout)
+            dealt, lacking = splits.deal(candidates, heldout, self._shares, self._generated)
+            if not self._grow(candidates.pools, candidates, lacking):
+                return candidates, dealt, rendering
+            candidates, rendering = self._examine(candidates.pools)
+            heldout, _ = splits.hold_out(candidates, self._shares, self._generated)
+
+    def facts(self, candidates: Candidates, dealt: Mapping[str, Numbers]) -> dict[str, Any]:
+        """Return what the manifest says of the problems."""
+        hits = candidates.contaminated()[:HITS_IN_MANIFEST]
+        sources = []
+        for index, source in enumerate(self._data.sources):
+            low, high = candidates.starts[index], candidates.starts[index + 1]
+            used = {name: int(np.count_nonzero((low <= chosen) & (chosen < high))) for name, chosen in dealt.items()}
+            sources.append({"name": source.name, "read": int(high - low), "used": used} | _commit(self._sources[index]))
+        return {
+            "problems": {name: len(chosen) for name, chosen in dealt.items()},
+            "sources": sources,
+            "rejected": candidates.counts(),
+            "filters": self._explained(),
+            "contaminated": [f"{candidates.where(number)}: {candidates.detail[number]}" for number in hits],
+            "examples": [candidates.where(number) for number in candidates.examples],
+        }
+
+    def _open_pools(self, work: Path) -> list[Pool]:
+        data = self._data
+        return [
+            Pool(
+                source,
+                {"task": data.task, "seed": data.seed, "columns": settings.columns},
+                data.filters.near_duplicates,
+                work / f"pool-{index}",
+                self._around.processes,
+            )
+            for index, (source, settings) in enumerate(zip(self._sources, data.sources, strict=True))
+        ]
+
+    def _read(self, pool: Pool, index: int, count: int) -> None:
+        """Read all of a source, or the next `count` problems of a generator."""
+        source = self._sources[index]
+        if isinstance(source, GeneratedSource):
+            pool.add(source.blocks(self._asked[index], count))
+            self._asked[index] += count
         else:
-            rejected.append(Rejected(problem.index, problem.question_id, reason, problem.question, problem.answer))
-            since_last += 1
-        if len(found) == wanted:
-            return list(found.values()), rejected
-        if since_last > max(PATIENCE, len(found)):
-            break
-    reasons = Counter(item.reason for item in rejected)
-    raise SlipwayError(
-        f"dataset {dataset} with these parameters gave only {len(found)} distinct problems in "
-        f"{len(found) + len(rejected)} tries ({dict(reasons)}), but train + heldout + warmup need {wanted}. "
-        "Ask for fewer, or widen its parameters."
-    )
+            pool.add(source.blocks())
+
+    def _examine(self, pools: Sequence[Pool]) -> tuple[Candidates, Rendering]:
+        """Apply the filters of every split, and choose the worked examples."""
+        data, filters = self._data, self._data.filters
+        candidates = Candidates(pools)
+        candidates.leave_out_faulty()
+        candidates.leave_out_duplicates()
+        if filters.near_duplicates is not None:
+            candidates.leave_out_near_duplicates(filters.near_duplicates)
+        candidates.examples = candidates.usable_of(0)[: data.examples].tolist()
+        examples = [candidates.pools[0].example(number) for number in candidates.examples]
+        rendering = Rendering(data.system_prompt, data.instruction, examples)
+        if filters.max_prompt_length is not None:
+            assert self._around.tokenizer is not None
+            tokenizer = load_tokenizer(self._around.tokenizer)
+            if tokenizer.chat_template is None:
+                key, model = (
+                    f"data.{self._around.name}.filters.max_prompt_length.model",
+                    filters.max_prompt_length.model,
+                )
+                raise SlipwayError(f"{key}: {model!r} has no chat template; use an instruct model")
+            candidates.leave_out_long(PromptLengths(tokenizer, filters.max_prompt_length.tokens, rendering))
+        return candidates, rendering
+
+    def _leave_out_of_training(self, candidates: Candidates, heldout: Numbers) -> None:
+        filters, key = self._data.filters, f"data.{self._around.name}.filters"
+        if self._data.decontaminates:
+            own = [candidates.question(number) for number in heldout.tolist()]
+            sets = [EvaluationSet(self._around.name, own)]
+            for name, folder in sorted(self._around.heldout.items()):
+                sets.append(EvaluationSet(name, read_questions(folder / "heldout.parquet")))
+            for index, path in enumerate(filters.decontaminate.against):
+                where = f"{key}.decontaminate.against[{index}]"
+                sets.append(read_evaluation_file(path, filters.decontaminate.column, where))
+            contamination = Contamination(sets, filters.decontaminate.words)
+            self._check_examples(candidates, contamination)
+            candidates.leave_out_contaminated(contamination, heldout)
+        if filters.pass_rate is not None:
+            rates = read_pass_rates(Path(filters.pass_rate.file), f"{key}.pass_rate.file")
+            candidates.leave_out_by_pass_rate(rates, self._data, heldout)
+
+    def _check_examples(self, candidates: Candidates, contamination: Contamination) -> None:
+        """Refuse an example that gives an evaluation away: it would stand in every prompt."""
+        shown = pa.array([candidates.question(number) for number in candidates.examples], pa.string())
+        for place, name, text in contamination.hits(shown):
+            raise SlipwayError(
+                f"{candidates.where(candidates.examples[place])}: is one of the {len(shown)} examples, and shares with "
+                f"the evaluation set {name}: {text!r}. Put another problem first in the source."
+            )
+
+    def _grow(self, pools: Sequence[Pool], candidates: Candidates, lacking: Sequence[int]) -> bool:
+        """Generate more where something is lacking; return whether it was. Raises when there is no more."""
+        if not any(lacking):
+            return False
+        for index, missing in enumerate(lacking):
+            if not missing:
+                continue
+            source, usable = self._sources[index], len(candidates.usable_of(index))
+            more = max(2 * missing, 256)
+            if (
+                not isinstance(source, GeneratedSource)
+                or self._asked[index] >= source.size
+                or candidates.since_last_usable(index) > max(PATIENCE, usable)
+            ):
+                raise SlipwayError(self._too_few(index, usable, missing, candidates))
+            self._read(pools[index], index, more)
+        return True
+
+    def _too_few(self, index: int, usable: int, missing: int, candidates: Candidates) -> str:
+        data, wanted = self._data, usable + missing
+        records = len(candidates.pools[index])
+        head = (
+            f"data.{self._around.name}.sources[{index}]: {data.sources[index].name} gave only {usable} usable problems"
+        )
+        parts = "train + heldout + warmup" + (" (its share by weight)" if len(data.sources) > 1 else "")
+        reasons = candidates.counts() or "none rejected"
+        return (
+            f"{head} in {records} {'tries' if self._generated else 'records'} ({reasons}), but {parts} need {wanted}. "
+            + ("Ask for fewer, or widen its parameters." if self._generated else "Ask for fewer, or give more data.")
+        )
+
+    def _explained(self) -> list[str]:
+        """Return what each filter that was on leaves out, in words."""
+        filters = self._data.filters
+        said = ["empty question, empty answer, unparsable: no problem can be made of the record"]
+        said.append("duplicate question: equal to an earlier one but for letter case and white space")
+        if near := filters.near_duplicates:
+            said.append(
+                f"near duplicate: {near.similarity:g} or more of the {near.words}-word sequences are an earlier one's"
+            )
+        if limit := filters.max_prompt_length:
+            said.append(f"prompt too long: above {limit.tokens} tokens by tokenizer and chat template of {limit.model}")
+        if self._data.decontaminates:
+            names = [self._around.name, *sorted(self._around.heldout), *filters.decontaminate.against]
+            words = filters.decontaminate.words
+            said.append(
+                f"contaminated: {words} words in a row as in an evaluation set ({', '.join(names)}); training only"
+            )
+        if rate := filters.pass_rate:
+            said.append(f"pass rate: outside {rate.min:g} to {rate.max:g} in {rate.file}; training only")
+        return said
 
 
-def to_row(problem: Problem, split_name: str, ability: str, settings: Data, reward: str) -> dict[str, Any]:
-    """Render a problem as a row of verl's format; the instruction stands on its own line before the question."""
-    content = f"{settings.instruction}\n{problem.question}" if settings.instruction else problem.question
-    entry = {
-        "task": settings.task,
-        "question": problem.question,
-        "answer": problem.answer,
-        "metadata": {
-            "dataset": settings.dataset,
-            "parameters": settings.parameters,
-            "metadata": problem.metadata,
-        },
-    }
+def _commit(source: Source) -> dict[str, str]:
+    commit = source.identity().get("commit")
+    return {"commit": commit} if commit else {}
+
+
+@contextmanager
+def _work_folder(folder: Path) -> Iterator[Path]:
+    """Yield a folder for what is only needed meanwhile; a crash may have left one."""
+    work = folder / ".work"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    shown = datasets.are_progress_bars_disabled()
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
     try:
-        entry_text = json.dumps(entry, sort_keys=True, ensure_ascii=False)
-    except TypeError as error:
-        raise SlipwayError(f"dataset {settings.dataset}: its problems do not go into JSON ({error})") from None
-    return {
-        "data_source": f"{settings.task}/{settings.dataset}",
-        "prompt": [{"role": "user", "content": content}],
-        "ability": ability,
-        "reward_model": {"style": "rule", "ground_truth": problem.answer},
-        "extra_info": {
-            "question_id": problem.question_id,
-            "split": split_name,
-            "index": problem.index,
-            "dataset": settings.dataset,
-            "entry": entry_text,
-            "reward": reward,
-        },
-    }
-
-
-def write_rows(rows: list[dict[str, Any]], path: Path) -> None:
-    """Write rows as parquet, atomically; equal rows give equal bytes."""
-    with atomic_path(path) as temporary:
-        pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), temporary)
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Read the rows that `write_rows` wrote."""
-    rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
-    return rows
-
-
-def _fault(problem: Problem, found: Mapping[str, Problem]) -> str | None:
-    if not problem.question.strip():
-        return "empty question"
-    if not problem.answer.strip():
-        return "empty answer"
-    if problem.question in found:
-        return "duplicate question"
-    return None
-
-
-def _question(row: Mapping[str, Any]) -> str:
-    question: str = json.loads(row["extra_info"]["entry"])["question"]
-    return question
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+        if not shown:
+            datasets.enable_progress_bars()

@@ -2,48 +2,99 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
+from pathlib import Path
 
-from blake3 import blake3
+import numpy as np
+import pyarrow.parquet as pq
 
-from slipway.data.problems import Problem
+from slipway.config.schema import Data
+from slipway.data.candidates import Candidates, Numbers
 from slipway.errors import SlipwayError
 
+Shares = list[dict[str, int]]
+"""Problems of each source in each split."""
 
-def split(problems: Sequence[Problem], sizes: Mapping[str, int], seed: int) -> dict[str, list[Problem]]:
-    """Deal `problems`, whose questions are distinct, into splits of the given sizes.
 
-    The order is that of a hash of seed and question. So it depends on the questions alone, not on how they were
-    generated, and a question cannot be in two splits.
-    """
-    if sum(sizes.values()) != len(problems):
-        raise ValueError(f"{len(problems)} problems do not fill splits of {dict(sizes)}")
-    ordered = sorted(problems, key=lambda problem: blake3(f"{seed}\n{problem.question}".encode()).digest())
-    dealt = {}
-    start = 0
+def share_out(data: Data) -> Shares:
+    """Return how many problems of each source go to each split: by weight, the largest remainders rounded up."""
+    sizes = {"heldout": data.heldout, "warmup": data.warmup, "train": data.train}
+    weights = np.array([source.weight for source in data.sources])
+    found: Shares = [{} for _ in data.sources]
     for name, size in sizes.items():
-        dealt[name] = ordered[start : start + size]
-        start += size
-    return dealt
+        exact = size * weights / weights.sum()
+        counts = np.floor(exact).astype(int)
+        for source in np.argsort(counts - exact, kind="stable")[: size - counts.sum()]:
+            counts[source] += 1
+        for source, count in enumerate(counts.tolist()):
+            found[source][name] = count
+    return found
 
 
-def check_splits(questions: Mapping[str, Sequence[str]]) -> dict[str, int]:
+def hold_out(candidates: Candidates, shares: Shares, generated: bool) -> tuple[Numbers, list[int]]:
+    """Choose the held-out problems; return them, and how many usable problems each source lacks in all.
+
+    The choice is by a hash of seed and question: it depends on the questions alone, and on no filter of training. Of
+    a generator only the first so many problems count, since it could always make more.
+    """
+    chosen, lacking = [], []
+    for source, share in enumerate(shares):
+        usable, wanted = candidates.usable_of(source), sum(share.values())
+        lacking.append(max(0, wanted - len(usable)))
+        if generated:
+            usable = usable[:wanted]
+        chosen.append(_by_order(candidates, usable)[: share["heldout"]])
+    return _by_order(candidates, np.concatenate(chosen)), lacking
+
+
+def deal(
+    candidates: Candidates, heldout: Numbers, shares: Shares, generated: bool
+) -> tuple[dict[str, Numbers], list[int]]:
+    """Deal what is usable and not held out; return the problems of each split, and how many each source lacks."""
+    dealt: dict[str, list[Numbers]] = {"warmup": [], "train": []}
+    lacking = []
+    for source, share in enumerate(shares):
+        usable = np.setdiff1d(candidates.usable_of(source), heldout, assume_unique=True)
+        wanted = share["warmup"] + share["train"]
+        lacking.append(max(0, wanted - len(usable)))
+        ordered = _by_order(candidates, usable[:wanted] if generated else usable)
+        dealt["warmup"].append(ordered[: share["warmup"]])
+        dealt["train"].append(ordered[share["warmup"] : wanted])
+    splits = {"heldout": heldout} | {
+        name: _by_order(candidates, np.concatenate(parts)) for name, parts in dealt.items()
+    }
+    return {name: numbers for name, numbers in splits.items() if len(numbers)}, lacking
+
+
+def check_splits(ids: Mapping[str, Sequence[bytes]]) -> dict[str, int]:
     """Check that no question is twice in one split or in two splits; return the number shared by each pair: all 0.
 
-    `questions` maps each split to the text of its questions, as read back from the files. White space and letter
-    case are not told apart. Raises `SlipwayError` that names the splits and one shared question.
+    `ids` maps each split to the ids of its questions, as read back from the files. Raises `SlipwayError` that names
+    the splits and one shared question.
     """
-    normal = {name: [" ".join(text.split()).casefold() for text in texts] for name, texts in questions.items()}
-    for name, texts in normal.items():
-        if len(set(texts)) != len(texts):
-            twice = next(text for text in texts if texts.count(text) > 1)
-            raise SlipwayError(f"split {name} holds a question more than once, e.g. {twice!r}")
+    distinct = {name: np.unique(np.asarray(values), return_counts=True) for name, values in ids.items()}
+    for name, (values, counts) in distinct.items():
+        if counts.max(initial=0) > 1:
+            raise SlipwayError(f"split {name} holds a question more than once, e.g. {values[counts > 1][0]!r}")
     found = {}
-    for one, other in combinations(normal, 2):
-        shared = set(normal[one]) & set(normal[other])
-        if shared:
+    for one, other in combinations(distinct, 2):
+        shared = np.intersect1d(distinct[one][0], distinct[other][0], assume_unique=True)
+        if len(shared):
             raise SlipwayError(
-                f"splits {one} and {other} share {len(shared)} questions, e.g. {min(shared)!r}: "
+                f"splits {one} and {other} share {len(shared)} questions, e.g. {shared[0]!r}: "
                 "held-out accuracy would be worthless"
             )
-        found[f"{one}/{other}"] = len(shared)
+        found[f"{one}/{other}"] = 0
     return found
+
+
+def read_ids(path: Path) -> Sequence[bytes]:
+    """Return the question ids of a parquet file that prepare_data wrote, as bytes of 16 hexadecimal digits."""
+    with pq.ParquetFile(path) as file:
+        column = file.read(columns=["extra_info.question_id"]).column("extra_info").combine_chunks()
+    ids: Sequence[bytes] = column.field(0).to_numpy(zero_copy_only=False).astype("S16")
+    return ids
+
+
+def _by_order(candidates: Candidates, numbers: Numbers) -> Numbers:
+    ordered: Numbers = numbers[np.argsort(candidates.order[numbers], kind="stable")].astype(np.int64)
+    return ordered

@@ -1,19 +1,25 @@
 """Figures of one evaluation, from its scored samples."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from slipway import statistics
 from slipway.evaluate.samples import Sample
+from slipway.rewards import extract_answer
 
 
-def summarise(samples: Sequence[Sample], samples_per_question: int) -> dict[str, Any]:
+def summarise(
+    samples: Sequence[Sample], samples_per_question: int, groups: Mapping[str, Sequence[str]]
+) -> dict[str, Any]:
     """Return the metrics of `samples`, which are ordered by question, then by sample.
 
-    Lengths are tokens, rates are shares of all answers. pass@k is given for 1 and the powers of two up to
-    `samples_per_question` when there are several samples.
+    `groups` names, by property, the group of each question; accuracies of groups are in `by_group`.
+
+    Lengths are tokens, rates are shares of all answers. With several samples a question, pass@k and maj@k
+    are given for 1 and the powers of two up to their number.
     """
     correct = np.array([sample.correct for sample in samples]).reshape(-1, samples_per_question)
     lengths = np.array([sample.response_tokens for sample in samples])
@@ -34,8 +40,30 @@ def summarise(samples: Sequence[Sample], samples_per_question: int) -> dict[str,
         "stopped_by_length": float(np.mean([sample.stop == "length" for sample in samples])),
     }
     if samples_per_question > 1:
-        metrics["pass_at_k"] = {str(k): statistics.pass_at_k(correct, k) for k in _powers_of_two(samples_per_question)}
+        answers = [extract_answer(sample.response)[0] or None for sample in samples]
+        votes = [
+            answers[start : start + samples_per_question] for start in range(0, len(answers), samples_per_question)
+        ]
+        powers = _powers_of_two(samples_per_question)
+        metrics["pass_at_k"] = {str(k): statistics.pass_at_k(correct, k) for k in powers}
+        metrics["maj_at_k"] = {str(k): statistics.majority_at_k(correct, votes, k) for k in powers}
+    if groups:
+        metrics["by_group"] = {name: _accuracies(correct, np.array(values)) for name, values in groups.items()}
     return metrics
+
+
+def _accuracies(correct: NDArray[np.bool_], values: NDArray[np.str_]) -> dict[str, dict[str, Any]]:
+    """Return the accuracy of each group of questions."""
+    figures = {}
+    for value in sorted(set(values.tolist())):
+        chosen = correct[values == value]
+        interval = statistics.accuracy_interval(chosen)
+        figures[value] = {
+            "questions": len(chosen),
+            "accuracy": float(chosen.mean()),
+            "accuracy_ci95": [interval.low, interval.high],
+        }
+    return figures
 
 
 def _powers_of_two(limit: int) -> list[int]:

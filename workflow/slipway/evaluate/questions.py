@@ -1,5 +1,7 @@
 """The held-out questions of a data set."""
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,6 +9,9 @@ from typing import Any
 import pandas as pd
 
 from slipway.errors import SlipwayError
+
+# A property of the questions is a grouping when it sorts them into so few groups.
+MOST_GROUPS = 12
 
 COLUMNS = ("data_source", "prompt", "reward_model", "extra_info")
 
@@ -53,3 +58,21 @@ def _question(row: dict[str, Any]) -> Question:
         ground_truth=str(row["reward_model"]["ground_truth"]),
         extra_info=dict(row["extra_info"]),
     )
+
+
+def group_questions(questions: Sequence[Question]) -> dict[str, list[str]]:
+    """Return the groups that each question belongs to, in the order of `questions`, by the property that makes them.
+
+    Properties are the data source, and what the task says of a question in single values, such as its number of
+    terms; those that are the same for all, or of which there are more than `MOST_GROUPS`, are left out.
+    """
+    described = [_properties(question) for question in questions]
+    names = dict.fromkeys(name for properties in described for name in properties)
+    groups = {name: [properties.get(name, "none") for properties in described] for name in names}
+    return {name: values for name, values in groups.items() if 1 < len(set(values)) <= MOST_GROUPS}
+
+
+def _properties(question: Question) -> dict[str, str]:
+    metadata = json.loads(question.extra_info["entry"])["metadata"]
+    single = {name: str(value) for name, value in metadata.items() if isinstance(value, str | int | float)}
+    return {"source": question.data_source, **single}

@@ -12,7 +12,7 @@ from slipway.config.schema import Evaluation
 from slipway.errors import SlipwayError
 from slipway.evaluate.generate_transformers import LoadedModel, Sampling, generate, load_model
 from slipway.evaluate.metrics import summarise
-from slipway.evaluate.questions import Question, read_questions
+from slipway.evaluate.questions import Question, group_questions, read_questions
 from slipway.evaluate.samples import Answer, Journal, write_samples
 from slipway.evaluate.scoring import score_answer
 from slipway.manifest import Product, fingerprint, hash_file, open_product, read_manifest
@@ -98,7 +98,7 @@ def _evaluate(
         for sample in range(task.settings.samples)
     ]
     write_samples(product.folder / f"{task.name}.jsonl", samples)
-    metrics = summarise(samples, task.settings.samples)
+    metrics = summarise(samples, task.settings.samples, group_questions(questions))
     low, high = metrics["accuracy_ci95"]
     logger.info(
         "evaluate %s %s: accuracy %.1f %% (95 %%: %.1f to %.1f) on %d questions",

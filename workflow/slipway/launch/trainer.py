@@ -1,8 +1,10 @@
 """verl's synchronous trainer, which also saves and ends when its job has to stop."""
 
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import transfer_queue as tq
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.debug import marked_timer
@@ -13,7 +15,7 @@ from slipway.launch.stop import StopWatch
 
 @register_trainer(TRAINER)
 class StoppableTrainer(PPOTrainerSync):
-    """Adds one question to the end of each step; everything else is verl's.
+    """Adds one question to the end of each step, and the reward's components to its metrics; all else is verl's.
 
     Chosen by `trainer.v1.trainer_mode`.
     """
@@ -40,8 +42,25 @@ class StoppableTrainer(PPOTrainerSync):
             self.total_training_steps = self.global_steps
         super().on_step_end()
 
+    def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+        """Log what the reward function returned besides the reward; verl itself does so in validation only."""
+        super()._compute_metrics(batch, metrics, *args, **kwargs)
+        keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
+        fields = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
+        infos = [fields_of.get("reward_extra_info", {}) for fields_of in fields["extra_fields"].tolist()]
+        metrics.update(means_of_components(infos))
+
     def _save_checkpoint(self) -> None:
         began = time.monotonic()
         super()._save_checkpoint()
         self._saved_step = self.global_steps
         self._watch.saved(time.monotonic() - began)
+
+
+def means_of_components(infos: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean over a step's responses of every number that the reward function returned, as `reward/<name>`.
+
+    Responses of one step are scored by one data set's settings, and so have the same components.
+    """
+    names = infos[0].keys() if infos else ()
+    return {f"reward/{name}": sum(info[name] for info in infos) / len(infos) for name in names}

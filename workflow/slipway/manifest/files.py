@@ -3,7 +3,8 @@
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,19 @@ def sync_path(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+@contextmanager
+def syncing(paths: Iterable[Path]) -> Iterator[None]:
+    """Force files to the disk while the caller works on; at the end they are there.
+
+    Raises `OSError` for what the disk refused.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        waiting = [pool.submit(sync_path, path) for path in paths]
+        yield
+        for done in waiting:
+            done.result()
 
 
 def hash_file(path: Path) -> str:

@@ -147,11 +147,11 @@ class Product:
         stages and the report read.
         """
         listed = sorted(paths)
-        for path in (*listed, *{path.parent for path in listed}):
-            files.sync_path(path)
-        entries = [
-            FileEntry(str(path.relative_to(self.folder)), path.stat().st_size, files.hash_file(path)) for path in listed
-        ]
+        with files.syncing((*listed, *{path.parent for path in listed})):
+            entries = [
+                FileEntry(str(path.relative_to(self.folder)), path.stat().st_size, files.hash_file(path))
+                for path in listed
+            ]
         manifest = Manifest(self.stage, self.fingerprint, self.inputs, entries, facts)
         provenance.write_sidecar(self.folder / "provenance.json", self.stage, self._started)
         files.write_json(self.folder / RECORD, asdict(manifest))

@@ -20,9 +20,11 @@ def _names() -> list[str]:
     return sorted(str(path.parent.relative_to(_CONFIGS)) for path in _CONFIGS.glob("*/*/config.json"))
 
 
-def folder_of_known(model: str) -> Path:
-    """Return the folder with the `config.json` of a model that ships."""
-    return _CONFIGS / model
+def find_folder(model: str) -> Path | None:
+    """Return the folder with a model's `config.json`: its own, or that of a hub name that ships; else None."""
+    if (folder := Path(model).expanduser()).is_dir():
+        return folder
+    return _CONFIGS / model if model in known_models() else None
 
 
 def find_dimensions(model: str) -> Architecture:
@@ -30,11 +32,9 @@ def find_dimensions(model: str) -> Architecture:
 
     Raises `SlipwayError` for a name that does not, with the nearest ones that do.
     """
-    if (folder := Path(model).expanduser()).is_dir():
+    if (folder := find_folder(model)) is not None:
         return read_dimensions(folder)
     names = known_models()
-    if model in names:
-        return read_dimensions(folder_of_known(model))
     lower = {name.lower(): name for name in names}
     begun = [
         full for name, full in lower.items() if name.rpartition("/")[2].startswith(model.lower().rpartition("/")[2])

@@ -54,6 +54,20 @@ def source_fingerprint(folder: Path) -> dict[str, Any]:
     }
 
 
+def content_fingerprint(path: Path) -> str:
+    """Return a digest of a file, or of all below a folder, that a change of content changes, whatever their size.
+
+    Sampled as weights are: a line that changes within a large file and keeps its length may go unnoticed here, not
+    by the rule itself.
+    """
+    digest = blake3()
+    for file in sorted(item for item in path.rglob("*") if item.is_file()) if path.is_dir() else [path]:
+        size = file.stat().st_size
+        digest.update(f"{file.name}\n{size}\n".encode())
+        _sample_into(digest, file, size)
+    return str(digest.hexdigest())
+
+
 def _link(link: Path, folder: Path) -> Path:
     """Make `link` point to `folder`; return `link`."""
     link.parent.mkdir(parents=True, exist_ok=True)
@@ -66,11 +80,15 @@ def _link(link: Path, folder: Path) -> Path:
 def _sample(path: Path) -> dict[str, Any]:
     digest = blake3(read_header(path))
     size = path.stat().st_size
+    _sample_into(digest, path, size)
+    return {"size": size, "samples": digest.hexdigest()}
+
+
+def _sample_into(digest: Any, path: Path, size: int) -> None:
     with path.open("rb") as file:
         for number in range(SAMPLES):
             file.seek(max(0, size - SAMPLE_BYTES) * number // (SAMPLES - 1))
             digest.update(file.read(SAMPLE_BYTES))
-    return {"size": size, "samples": digest.hexdigest()}
 
 
 def _fetch(repository: str, revision: str | None, key: str) -> Path:

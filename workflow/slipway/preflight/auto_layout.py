@@ -48,10 +48,9 @@ def fastest_layout(subject: Subject) -> Parallel:
     ranking = plan_layouts_as_given(subject.model, machine, work)
     if not ranking.fitting:
         raise SlipwayError(f"no layout fits: {_nearest(ranking.rejected)}")
-    memory = subject.gpu_memory
-    best = min(ranking.fitting, key=lambda one: (one.memory.peak.total > memory, one.tight, one.time.total))
+    best = ranking.fitting[0]
     layout, peak = best.layout, best.memory.peak
-    if peak.total > memory:
+    if peak.total > subject.gpu_memory:
         raise SlipwayError(
             f"no layout fits by forecast; {describe(layout)} comes nearest: phase {peak.name} needs "
             f"{peak.total / 2**30:.0f} GiB. Given explicitly, it is tried"

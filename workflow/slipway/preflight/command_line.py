@@ -11,7 +11,7 @@ from slipway.config.verl_defaults import verl_defaults
 from slipway.config.verl_keys import meant
 from slipway.errors import SlipwayError
 from slipway.models.architecture import Architecture, read_architecture
-from slipway.models.known import find_dimensions, folder_of_known, known_models
+from slipway.models.known import find_dimensions, find_folder, known_models
 from slipway.models.maps import MAPS
 from slipway.preflight.findings import Finding, Severity, errors
 from slipway.preflight.launch_text import read_launch
@@ -54,8 +54,9 @@ def judge(text: str, model: str | Architecture | None = None, gpu: Gpu | None = 
             Finding("S13", Severity.NOTE, _MODEL, resolved[_MODEL], f"its dimensions are taken from {model}.")
         )
     if isinstance(model, str):
-        findings += _left_out(model)
-        model = find_dimensions(model)
+        dimensions = find_dimensions(model)
+        findings += _left_out(model, dimensions)
+        model = dimensions
     for key in launch.unknown:
         resolved.pop(key, None)
     # of a launch that was not understood there is no forecast
@@ -72,15 +73,14 @@ def _known_model(path: str) -> str | None:
     return next((name for name in known_models() if path == name or last == name.rpartition("/")[2]), None)
 
 
-def _left_out(model: str) -> list[Finding]:
+def _left_out(model: str, dimensions: Architecture) -> list[Finding]:
     """Return what verl's Megatron model would compute otherwise than the checkpoint was made for."""
-    folder = Path(model).expanduser()
-    dimensions = find_dimensions(model)
     if dimensions.name not in MAPS:
         why = f"architecture {dimensions.name} is judged by its dimensions alone: Slipway does not convert it."
         return [Finding("S22", Severity.WARNING, _MODEL, model, why, "")]
     try:
-        read_architecture(folder if folder.is_dir() else folder_of_known(model))
+        if (folder := find_folder(model)) is not None:
+            read_architecture(folder)
     except SlipwayError as error:
         return [Finding("S22", Severity.ERROR, _MODEL, model, f"{error}.", "")]
     return []

@@ -46,9 +46,9 @@ def read_launch(text: str) -> Launch:
     for line in re.sub(r"\\[ \t]*\r?\n", " ", text).splitlines():
         words = _words(line)
         # a launch inside of another command, as in: bash -c "python -m verl.trainer.main_ppo ..."
-        inner = [word for word in words if " " in word and re.search(r"\bmain_ppo\b", word)]
-        for word in inner:
-            words = _words(word)
+        inner = next((word for word in words if " " in word and re.search(r"\bmain_ppo\b", word)), None)
+        if inner is not None:
+            words = _words(inner)
         entry = next((at for at, word in enumerate(words) if variables.is_entry(word)), None)
         if entry is None:
             variables.assign(words)

@@ -1,7 +1,7 @@
 """Base against final on the same questions."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from slipway.errors import SlipwayError
 from slipway.report.reading import Evaluated, SampleRow
-from slipway.statistics import Difference, Interval, accuracy_interval, compare_paired
+from slipway.statistics import CONFIDENCE, Difference, Interval, accuracy_interval, compare_paired, holm
 
 Verdict = Literal["better", "not shown to be better", "worse"]
 
@@ -24,7 +24,11 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The paired comparison of one evaluation; `gained` and `lost` count questions by their mean accuracy."""
+    """The paired comparison of one evaluation; `gained` and `lost` count questions by their mean accuracy.
+
+    `corrected_p` is None for the evaluation that decides; for a further one it is the p-value of the difference,
+    corrected for the number of further ones.
+    """
 
     evaluation: str
     questions: int
@@ -32,6 +36,7 @@ class Comparison:
     base: Accuracy
     final: Accuracy
     difference: Difference
+    corrected_p: float | None
     gained: int
     lost: int
     base_metrics: dict[str, Any]
@@ -39,10 +44,11 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        """What the interval of the difference allows to say."""
-        if self.difference.interval.low > 0:
+        """What the interval of the difference and, for a further evaluation, the corrected p-value allow to say."""
+        by_chance = self.corrected_p is not None and self.corrected_p >= 1 - CONFIDENCE
+        if self.difference.interval.low > 0 and not by_chance:
             return "better"
-        return "worse" if self.difference.interval.high < 0 else "not shown to be better"
+        return "worse" if self.difference.interval.high < 0 and not by_chance else "not shown to be better"
 
 
 def check_pair(base: Evaluated, final: Evaluated) -> None:
@@ -66,11 +72,18 @@ def check_pair(base: Evaluated, final: Evaluated) -> None:
             )
 
 
-def compare(base: Evaluated, final: Evaluated, evaluation: str) -> Comparison:
-    """Compare two models on the questions of one evaluation.
+def compare_all(base: Evaluated, final: Evaluated, evaluations: Sequence[str]) -> list[Comparison]:
+    """Compare two models on every evaluation; the first was chosen beforehand to decide, so it needs no correction.
 
-    Raises `SlipwayError` when the questions or samples differ.
+    Raises `SlipwayError` when the two cannot be compared.
     """
+    check_pair(base, final)
+    first, *further = [_compare(base, final, name) for name in evaluations]
+    corrected = holm([comparison.difference.p for comparison in further])
+    return [first, *(replace(one, corrected_p=p) for one, p in zip(further, corrected, strict=True))]
+
+
+def _compare(base: Evaluated, final: Evaluated, evaluation: str) -> Comparison:
     before, after = answers_by_question(base, evaluation), answers_by_question(final, evaluation)
     if list(before) != list(after):
         raise SlipwayError(f"evaluation {evaluation}: base and final were asked different questions")
@@ -83,6 +96,7 @@ def compare(base: Evaluated, final: Evaluated, evaluation: str) -> Comparison:
         base=_accuracy(base_correct),
         final=_accuracy(final_correct),
         difference=compare_paired(base_correct, final_correct),
+        corrected_p=None,
         gained=int((change > 0).sum()),
         lost=int((change < 0).sum()),
         base_metrics=base.metrics[evaluation],

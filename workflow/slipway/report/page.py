@@ -13,7 +13,8 @@ from slipway.report.comparison import Comparison
 from slipway.report.logs import LogExcerpt
 from slipway.report.provenance_view import Provenance
 from slipway.report.reading import Training
-from slipway.report.samples_view import SamplePair, count_kinds
+from slipway.report.samples_view import SAMPLES_SHOWN, SamplePair, count_kinds
+from slipway.report.signs import Sign
 
 MARKS = {"better": "▲", "worse": "▼", "not shown to be better": "●"}
 
@@ -31,6 +32,7 @@ class Page:
     provenance: Provenance | None
     metrics: Mapping[str, Any] | None
     ledger: Mapping[str, Any] | None = None
+    signs: Sequence[Sign] = ()
     missing: Sequence[str] = ()
     logs: Sequence[LogExcerpt] = field(default_factory=list)
 
@@ -44,6 +46,8 @@ def render_page(page: Page) -> str:
         figures=_figures(page.training) if page.training else {},
         accuracy_chart=charts.draw_accuracies(page.comparisons) if page.comparisons else None,
         sample_counts=count_kinds(page.samples),
+        samples_shown=SAMPLES_SHOWN,
+        script=_template_text("samples.js"),
         smoothing=charts.SMOOTHING,
     )
 
@@ -60,16 +64,25 @@ def render(template: str, **context: object) -> str:
     environment.filters |= {
         "percent": percent,
         "points": points,
+        "p_value": p_value,
         "duration": duration,
         "number": number,
     }
-    style = resources.files("slipway.report").joinpath("templates/style.css").read_text(encoding="utf-8")
-    return environment.get_template(template).render(style=style, marks=MARKS, **context)
+    return environment.get_template(template).render(style=_template_text("style.css"), marks=MARKS, **context)
+
+
+def _template_text(name: str) -> str:
+    return resources.files("slipway.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def percent(share: float) -> str:
     """Return a share in per cent."""
     return f"{100 * share:.1f} %"
+
+
+def p_value(value: float) -> str:
+    """Return a p-value as text, e.g. `0.0312`."""
+    return "< 0.0001" if value < 0.0001 else f"{value:.4f}"
 
 
 def points(share: float) -> str:
@@ -118,8 +131,10 @@ def _facts(page: Page) -> dict[str, str]:
 
 
 def _figures(training: Training) -> dict[str, list[charts.Chart]]:
+    logged = {key for step in training.steps for key in step.values}
     figures = {
         "Learning": charts.draw_curves(training, curves.LEARNING) + charts.draw_validation(training),
+        "Reward components": charts.draw_curves(training, curves.components_of(logged)),
         "Policy": charts.draw_curves(training, curves.POLICY),
         "Time and memory": charts.draw_step_time(training) + charts.draw_curves(training, curves.SYSTEM),
     }

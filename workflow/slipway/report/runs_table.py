@@ -9,17 +9,19 @@ from slipway.manifest import write_text
 from slipway.report import charts
 from slipway.report.page import render
 from slipway.report.reading import read_json, read_steps
+from slipway.statistics import holm
 
-NEEDED = ("verdict", "base_accuracy", "final_accuracy", "difference", "difference_ci95", "questions", "steps")
+NEEDED = ("verdict", "base_accuracy", "final_accuracy", "difference", "difference_ci95", "p", "questions", "steps")
 
 
 @dataclass(frozen=True)
 class RunRow:
-    """One run: its settings that differ from another run's, and its metrics.json."""
+    """One run: its settings that differ from another run's, its metrics.json, and its p corrected for all runs."""
 
     name: str
     settings: Mapping[str, Any]
     metrics: Mapping[str, Any]
+    corrected_p: float
 
 
 def write_comparison(paths: ResultPaths, runs: Mapping[str, Mapping[str, Any]]) -> None:
@@ -28,13 +30,11 @@ def write_comparison(paths: ResultPaths, runs: Mapping[str, Mapping[str, Any]]) 
     Raises `SlipwayError` when a run's metrics are missing.
     """
     differing = settings_that_differ(runs)
+    metrics = {name: read_json(paths.run(name) / "metrics.json", "rule report", NEEDED) for name in runs}
+    corrected = holm([figures["p"] for figures in metrics.values()])
     rows = [
-        RunRow(
-            name,
-            {key: settings.get(key) for key in differing},
-            read_json(paths.run(name) / "metrics.json", "rule report", NEEDED),
-        )
-        for name, settings in runs.items()
+        RunRow(name, {key: settings.get(key) for key in differing}, metrics[name], p)
+        for (name, settings), p in zip(runs.items(), corrected, strict=True)
     ]
     rewards = {name: read_steps(paths.metrics(name)).steps for name in runs}
     page = render(

@@ -3,16 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from slipway.report.comparison import answers_by_question
 from slipway.report.reading import Evaluated, SampleRow
 
-# How many of each kind, in the order shown; what a kind lacks goes to the next ones.
+# The kinds of pairs: name, right before, right after, and how many are among the first.
 QUOTA = (
     ("newly right", False, True, 8),
     ("newly wrong", True, False, 6),
     ("wrong both times", False, False, 4),
     ("right both times", True, True, 2),
 )
+SAMPLES_SHOWN = sum(quota for *_, quota in QUOTA)
+# Characters of all pairs together: a page that is larger opens slowly.
+LARGEST = 3_000_000
 
 
 @dataclass(frozen=True)
@@ -27,16 +32,23 @@ class SamplePair:
 
 
 def choose_samples(base: Evaluated, final: Evaluated, evaluation: str) -> list[SamplePair]:
-    """Return up to 20 pairs, those whose correctness changed first, in the order of the questions."""
+    """Return the pairs of all questions, or as many as a page holds; the first `SAMPLES_SHOWN` are some of each kind.
+
+    What a kind lacks of its share goes to the next ones. Within a kind they are in the order of the questions.
+    """
     before, after = answers_by_question(base, evaluation), answers_by_question(final, evaluation)
     pairs = [_pair(before[question][0], after[question][0]) for question in before]
-    chosen: list[SamplePair] = []
+    first: list[SamplePair] = []
+    rest: list[SamplePair] = []
     allowance = 0
     for kind, _, _, quota in QUOTA:
         allowance += quota
-        taken = [pair for pair in pairs if pair.kind == kind][: allowance - len(chosen)]
-        chosen.extend(taken)
-    return chosen
+        of_kind = [pair for pair in pairs if pair.kind == kind]
+        room = allowance - len(first)
+        first += of_kind[:room]
+        rest += of_kind[room:]
+    sizes = np.cumsum([len(pair.prompt) + len(pair.base.response) + len(pair.final.response) for pair in first + rest])
+    return (first + rest)[: max(len(first), int(np.searchsorted(sizes, LARGEST, side="right")))]
 
 
 def count_kinds(pairs: Sequence[SamplePair]) -> dict[str, int]:

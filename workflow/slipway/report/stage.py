@@ -1,5 +1,6 @@
 """Rule `report`: from the files of a run to the page and what lies beside it."""
 
+import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ from slipway.config.paths import ResultPaths
 from slipway.errors import SlipwayError
 from slipway.manifest import FolderLock, read_manifest, write_json, write_text
 from slipway.report import crate, provenance_view, summaries
-from slipway.report.comparison import Comparison, check_pair, compare
+from slipway.report.comparison import compare_all
 from slipway.report.logs import last_errors
 from slipway.report.page import Page, render_page
 from slipway.report.provenance_view import StageRecord, record_stage
@@ -23,6 +24,8 @@ from slipway.report.reading import (
 )
 from slipway.report.samples_view import choose_samples
 from slipway.report.settings_view import RunSettings, as_config, settings_tables
+from slipway.report.signs import find_signs
+from slipway.report.source_archive import write_source
 
 logger = logging.getLogger(__name__)
 
@@ -39,8 +42,7 @@ def write_report(paths: ResultPaths, settings: RunSettings) -> None:
         logged = read_training(paths.train(settings.name))
         training = without_false_cut_offs(logged, settings.run.grpo.max_response_length)
         base, final = _read_pair(paths, settings.name)
-        check_pair(base, final)
-        comparisons = [compare(base, final, name) for name in settings.run.evaluation]
+        comparisons = compare_all(base, final, settings.run.evaluation)
         stages, hashes = _read_provenance(paths, settings)
         provenance = provenance_view.collect(paths, settings.name, stages, hashes)
         metrics = summaries.metrics(settings.name, settings.run, comparisons, training)
@@ -54,11 +56,13 @@ def write_report(paths: ResultPaths, settings: RunSettings) -> None:
             provenance=provenance,
             metrics=metrics,
             ledger=_read_ledger(folder),
+            signs=find_signs(training, comparisons, _read_findings(paths, settings.name)),
         )
         write_json(folder / "metrics.json", metrics)
         write_json(folder / "config.yaml", as_config(settings))  # JSON is YAML
         write_text(folder / "summary.md", summaries.summary(metrics))
         write_text(folder / "README.md", summaries.model_card(metrics, settings.model, settings.data))
+        write_source(folder)
         write_json(folder / "ro-crate-metadata.json", crate.describe(settings.name, provenance, folder))
         write_text(folder / "report.html", render_page(page))
         (folder / "report.partial.html").unlink(missing_ok=True)
@@ -83,7 +87,7 @@ def write_partial_report(paths: ResultPaths, settings: RunSettings) -> None:
     if training is not None:
         training = without_false_cut_offs(training, settings.run.grpo.max_response_length)
     pair = _attempt(lambda: _read_pair(paths, name), missing)
-    comparisons = _attempt(lambda: _compare_all(pair, settings), missing) if pair else None
+    comparisons = _attempt(lambda: compare_all(*pair, settings.run.evaluation), missing) if pair else None
     stages = _attempt(lambda: _read_provenance(paths, settings), missing)
     provenance = _attempt(lambda: provenance_view.collect(paths, name, *stages), missing) if stages else None
     page = Page(
@@ -96,6 +100,7 @@ def write_partial_report(paths: ResultPaths, settings: RunSettings) -> None:
         provenance=provenance,
         metrics=None,
         ledger=_attempt(lambda: _read_ledger(folder), missing),
+        signs=_attempt(lambda: find_signs(training, comparisons or [], _read_findings(paths, name)), missing) or [],
         missing=list(dict.fromkeys(missing)),
         logs=last_errors(folder),
     )
@@ -117,9 +122,13 @@ def _read_ledger(run_folder: Path) -> dict[str, Any] | None:
     return read_json(file, "rule train", needed=("devices", "totals", "segments")) if file.is_file() else None
 
 
-def _compare_all(pair: tuple[Evaluated, Evaluated], settings: RunSettings) -> list[Comparison]:
-    check_pair(*pair)
-    return [compare(*pair, name) for name in settings.run.evaluation]
+def _read_findings(paths: ResultPaths, run: str) -> list[dict[str, Any]]:
+    """Return what preflight found; nothing where it did not run."""
+    file = paths.preflight(run) / "findings.json"
+    if not file.is_file():
+        return []
+    findings: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+    return findings
 
 
 def _read_provenance(paths: ResultPaths, settings: RunSettings) -> tuple[list[StageRecord], dict[str, str]]:

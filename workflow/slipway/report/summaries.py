@@ -54,7 +54,7 @@ def summary(figures: Mapping[str, Any]) -> str:
 def model_card(figures: Mapping[str, Any], model: Model, data: Mapping[str, Data]) -> str:
     """Return a Hugging Face model card: YAML front matter, then prose."""
     base = model.path or "a small Qwen2-architecture model made by Slipway"
-    trained_on = ", ".join(f"{item.task}/{item.dataset}" for item in data.values())
+    trained_on = ", ".join(f"{item.task}/{source.name}" for item in data.values() for source in item.sources)
     front = ["---", "library_name: transformers", "pipeline_tag: text-generation"]
     front += [f"base_model: {model.path}"] if model.path else []
     front += ["tags: [grpo, verl, megatron-core, slipway]", "metrics: [accuracy]", "---"]
@@ -88,6 +88,8 @@ def _figures(comparison: Comparison) -> dict[str, Any]:
         "final_accuracy_ci95": [comparison.final.interval.low, comparison.final.interval.high],
         "difference": difference.value,
         "difference_ci95": [difference.interval.low, difference.interval.high],
+        "p": difference.p,
+        "corrected_p": comparison.corrected_p,
         "mcnemar_p": difference.mcnemar_p,
         "detectable_difference": difference.detectable,
         "questions": comparison.questions,

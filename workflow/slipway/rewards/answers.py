@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+_BOX = r"\boxed{"
 
 
 @dataclass(frozen=True)
@@ -24,3 +25,17 @@ def tagged_or_whole(response: str) -> Answer:
     """Return the text in the last answer tags; a response without tags is an answer as a whole."""
     tagged = in_tags(response)
     return Answer((response if tagged is None else tagged).strip(), tagged is not None)
+
+
+def in_box(response: str) -> str | None:
+    r"""Return what stands in the last `\boxed{...}`, braces within it balanced; None without one."""
+    start = response.rfind(_BOX)
+    if start < 0:
+        return None
+    depth = 1
+    begin = start + len(_BOX)
+    for position in range(begin, len(response)):
+        depth += {"{": 1, "}": -1}.get(response[position], 0)
+        if depth == 0:
+            return response[begin:position]
+    return None

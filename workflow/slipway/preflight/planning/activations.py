@@ -45,6 +45,14 @@ def logits_bytes(model: Architecture, layout: Layout, with_entropy: bool) -> flo
     return (2 + 2 + 4 + (4 if with_entropy else 0)) * model.vocab_size / layout.tensor
 
 
+def forward_logits_bytes(model: Architecture, layout: Layout, with_entropy: bool) -> float:
+    """Return the same of a pass for log-probabilities: bf16 logits and their float32 softmax.
+
+    With entropy a copy of the logits and their softmax, both in bf16.
+    """
+    return (2 + 4 + (4 if with_entropy else 0)) * model.vocab_size / layout.tensor
+
+
 def _attention(model: Architecture) -> float:
     """Elements: query, key and value before and after the rotary embedding, and the output of attention."""
     query = model.heads * model.head_dim

@@ -1,8 +1,8 @@
 """The constants that only measurement can set, with when and where they were set, and the band that follows.
 
 They are from trainings of a Qwen2 of 630 M parameters (24 layers, hidden 896, MLP 4,864, vocabulary 151,936) on one
-H200 (driver 580, torch 2.11, megatron-core 0.16.1, Transformer Engine 2.20.2, vLLM 0.22.1), 2026-08; tests/unit/
-test_memory.py holds the measured figures and compares. Constants marked "assumed" have no measurement yet.
+H200 (driver 580, torch 2.11, megatron-core 0.16.1, Transformer Engine 2.20.2, vLLM 0.22.1), measured before the project
+began; tests/unit/test_memory.py holds the figures and compares. Constants marked "assumed" have no measurement yet.
 """
 
 GIB = float(2**30)
@@ -12,8 +12,8 @@ GIB = float(2**30)
 TRAINER_CONTEXT = 2.45 * GIB
 # allocated in an update beyond the terms that have a formula; 1.3-3.4 GiB over five trainings
 UPDATE_WORKSPACE = 2.3 * GIB
-# saved by layers between forward and backward, beside what `activations` adds up: fused attention's and rotary
-# embedding's copies
+# saved by layers between forward and backward, as a multiple of what `activations` adds up. Why it is more has not been
+# looked at; copies of fused attention and of the rotary embedding are a guess.
 ACTIVATION_EXCESS = 1.30
 # reserved / allocated, 1.06-1.10 without and 1.20 with recomputation
 FRAGMENTATION = 1.10
@@ -25,8 +25,6 @@ ROLLOUT_ACTIVATIONS = 1.5 * GIB
 HOST_PROCESSES = 12 * GIB
 # verl's trainer, Ray and what they hold of a step, once a node (assumed)
 HOST_NODE = 16 * GIB
-# Ray's share of host memory in /dev/shm, of which the object store takes what it needs (ray 2.60, its default)
-RAY_SHARE = 0.3
 
 # A forecast of peak memory is off by at most this share: 7 % over the trainings above, which are of one model and one
 # GPU; doubled until more have been measured, and some more for layouts that none of them had.

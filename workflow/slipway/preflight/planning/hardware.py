@@ -33,8 +33,9 @@ _TABLE = (
     Gpu("A800-80GB", 80 * 2**30, 312e12, 2.04e12, 200e9, 25e9),
     Gpu("L40S-48GB", 45 * 2**30, 362e12, 0.86e12, 32e9, 25e9),
     Gpu("H20-96GB", 96 * 2**30, 148e12, 4.0e12, 450e9, 50e9),
-    Gpu("H800-80GB", 80 * 2**30, 989e12, 3.35e12, 200e9, 50e9),
+    # of two that are alike but for their links, `gpu_with_memory` takes the first
     Gpu("H100-80GB", 80 * 2**30, 989e12, 3.35e12, 450e9, 50e9),
+    Gpu("H800-80GB", 80 * 2**30, 989e12, 3.35e12, 200e9, 50e9),
     Gpu("H100-PCIe-80GB", 80 * 2**30, 756e12, 2.0e12, 64e9, 25e9),
     Gpu("GH200-96GB", 96 * 2**30, 989e12, 4.0e12, 450e9, 50e9),
     # 143,771 MiB as nvidia-smi shows it (docs/measurements)

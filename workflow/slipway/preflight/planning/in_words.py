@@ -1,6 +1,7 @@
 """The planner's answer in words: a layout's short name, its settings, and why the first is first."""
 
-from slipway.config.verl import ACTOR, REF, ROLLOUT
+from slipway.config.verl import ACTOR, REF, ROLLOUT, transformer_overrides
+from slipway.models.architecture import Architecture
 from slipway.models.layout import Layout
 from slipway.preflight.planning.search import Candidate, Ranking
 from slipway.preflight.subject import LAYOUT_KEYS, MEGATRON, TRANSFORMER
@@ -50,8 +51,8 @@ def why_first(ranking: Ranking) -> str:
     return f"{text}: {margin:.1f} s of {second.time.total:.1f} s a step."
 
 
-def settings(candidate: Candidate) -> list[str]:
-    """Return the verl keys that make the layout, as overrides of main_ppo."""
+def settings(candidate: Candidate, model: Architecture) -> list[str]:
+    """Return the verl keys that make the layout, and the model what it was made for, as overrides of main_ppo."""
     layout, work = candidate.layout, candidate.work
     keys: dict[str, object] = {
         f"{MEGATRON}.{key}": getattr(layout, field)
@@ -65,7 +66,7 @@ def settings(candidate: Candidate) -> list[str]:
         f"{ROLLOUT}.tensor_model_parallel_size": work.rollout_tensor,
         f"{ROLLOUT}.gpu_memory_utilization": work.rollout_share,
     }
-    if work.recompute:
+    if work.recompute is not None:
         keys |= {
             f"{TRANSFORMER}.recompute_granularity": "full",
             f"{TRANSFORMER}.recompute_method": "uniform",
@@ -78,13 +79,9 @@ def settings(candidate: Candidate) -> list[str]:
         f"+{ACTOR}.optim.override_optimizer_config.optimizer_cpu_offload": work.optimizer_on_cpu,
     }
     keys |= {key: True for key, on in switches.items() if on}
-    for role in (ACTOR, REF):
-        keys |= {
-            f"{role}.megatron.override_transformer_config.{name}": value
-            for name, value in candidate.corrections.items()
-        }
+    keys |= transformer_overrides(model.corrections)
     # Hydra adds what verl's config does not name with a +
-    added = ("num_layers_in", "account_for", *candidate.corrections)
+    added = ("num_layers_in", "account_for", *model.corrections)
     return [f"{'+' if any(word in key for word in added) else ''}{key}={value}" for key, value in keys.items()]
 
 

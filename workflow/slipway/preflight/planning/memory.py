@@ -11,7 +11,12 @@ from slipway.models.architecture import Architecture
 from slipway.models.layout import Layout
 from slipway.models.sizes import model_parameters, rank_parameters, stage_chunks
 from slipway.preflight.planning import calibration
-from slipway.preflight.planning.activations import checkpoint_bytes, layer_bytes, logits_bytes
+from slipway.preflight.planning.activations import (
+    checkpoint_bytes,
+    forward_logits_bytes,
+    layer_bytes,
+    logits_bytes,
+)
 from slipway.preflight.planning.workload import Workload
 
 BF16, FLOAT32 = 2, 4
@@ -69,11 +74,6 @@ class State:
     gradients: float
     optimizer: float
     reference: float
-
-    @property
-    def total(self) -> float:
-        """Bytes of all."""
-        return self.weights + self.gradients + self.optimizer + self.reference
 
 
 def forecast(model: Architecture, layout: Layout, work: Workload, memory: float, gpus_per_node: int) -> Forecast:
@@ -141,16 +141,15 @@ def activations(model: Architecture, layout: Layout, work: Workload, stage: int)
     tokens = work.micro_tokens / layout.context
     dense, experts = _layers(model, layout, stage)
     saved = dense * layer_bytes(model, layout, False) + experts * layer_bytes(model, layout, True)
-    if not work.recompute:
+    if work.recompute is None:
         return tokens * in_flight * saved * calibration.ACTIVATION_EXCESS
     # of the layers at work all is there, of the others the input of every chunk that is recomputed together
     layers = dense + experts
-    recomputed = layers if work.recomputed_layers is None else min(layers, work.recomputed_layers)
-    inputs = -(-recomputed // work.recompute_chunk) * checkpoint_bytes(model, layout)
+    recomputed = layers if work.recompute.layers is None else min(layers, work.recompute.layers)
+    inputs = -(-recomputed // work.recompute.chunk) * checkpoint_bytes(model, layout)
     kept = saved * (layers - recomputed) / layers * calibration.ACTIVATION_EXCESS if layers else 0.0
-    whole = (
-        layer_bytes(model, layout, experts > 0) * calibration.ACTIVATION_EXCESS * min(work.recompute_chunk, recomputed)
-    )
+    together = min(work.recompute.chunk, recomputed)
+    whole = layer_bytes(model, layout, experts > 0) * calibration.ACTIVATION_EXCESS * together
     return tokens * (in_flight * (inputs + kept) + whole)
 
 
@@ -185,14 +184,11 @@ def _stage_phases(model: Architecture, layout: Layout, work: Workload, stage: in
     reference = 0.0 if work.reference_offload else own.reference
     model_state = {"weights": own.weights, "gradients": own.gradients, "optimizer": own.optimizer}
     tokens = work.log_prob_tokens / layout.context
-    last = stage == layout.pipeline - 1
-    layer = layer_bytes(model, layout, model.experts > 0)
     update = activations(model, layout, work, stage)
-    if last and work.materializes_logits:
+    forward = tokens * layer_bytes(model, layout, model.experts > 0)
+    if stage == layout.pipeline - 1 and work.materializes_logits:
         update += work.micro_tokens / layout.context * logits_bytes(model, layout, work.with_entropy)
-    held = last and work.materializes_logits
-    # bf16 logits and their float32 softmax, and with entropy a copy and its softmax
-    forward = tokens * (layer + (10 if work.with_entropy else 6) * model.vocab_size / layout.tensor * held)
+        forward += tokens * forward_logits_bytes(model, layout, work.with_entropy)
     allocated = own.weights + own.gradients + own.optimizer + reference + update
     return (
         # vLLM takes its share while master weights are there and Adam's moments are not

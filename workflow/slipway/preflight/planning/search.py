@@ -1,7 +1,8 @@
 """The planner: every layout that Megatron takes, which of them fit, and which is fastest by forecast."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from slipway.models.architecture import Architecture
 from slipway.models.layout import Layout
@@ -11,7 +12,7 @@ from slipway.preflight.planning.calibration import GIB
 from slipway.preflight.planning.hardware import Gpu
 from slipway.preflight.planning.memory import Forecast, cache_tokens, forecast
 from slipway.preflight.planning.step_time import Links, StepTime, rollout_time, step_time
-from slipway.preflight.planning.workload import Workload
+from slipway.preflight.planning.workload import Recompute, Workload
 from slipway.preflight.rules.divisibility import faults
 
 LONGEST_PIPELINE = 32
@@ -23,12 +24,12 @@ ENOUGH_MICRO_TOKENS = 16384
 # Share of the memory that a plan leaves free where it can, for what the forecast misses.
 HEADROOM = 0.1
 # What saves memory, by what it costs, and the rollout engine's share of the memory beside it.
-SAVINGS: tuple[tuple[float, dict[str, bool]], ...] = (
+SAVINGS: tuple[tuple[float, dict[str, Any]], ...] = (
     (0.5, {}),
-    (0.5, {"recompute": True}),
+    (0.5, {"recompute": Recompute()}),
     (0.75, {"param_offload": True, "optimizer_offload": True, "reference_offload": True}),
-    (0.75, {"recompute": True, "param_offload": True, "optimizer_offload": True, "reference_offload": True}),
-    (0.75, {"recompute": True, "param_offload": True, "reference_offload": True, "optimizer_on_cpu": True}),
+    (0.75, {"recompute": Recompute(), "param_offload": True, "optimizer_offload": True, "reference_offload": True}),
+    (0.75, {"recompute": Recompute(), "param_offload": True, "reference_offload": True, "optimizer_on_cpu": True}),
 )
 
 
@@ -55,8 +56,6 @@ class Candidate:
     """The work as it is done under this layout: micro batch, rollout engine, savings of memory."""
     memory: Forecast
     time: StepTime
-    corrections: Mapping[str, bool]
-    """Of the model: fields of TransformerConfig that mbridge sets otherwise (see `Architecture.corrections`)."""
     tight: bool
     """Whether it leaves less than `HEADROOM`, or fits only if the forecast is too high, within its band."""
 
@@ -74,7 +73,7 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Ranking:
-    """What the planner found; `fitting` has the fastest first."""
+    """What the planner found; `fitting` has the fastest first, and last what fits only if the forecast is too high."""
 
     fitting: tuple[Candidate, ...]
     rejected: tuple[Rejected, ...]
@@ -153,7 +152,8 @@ def _rank(
         fitting += found
         if not found:
             rejected.append(Rejected(tensor, pipeline, why))
-    fitting.sort(key=lambda candidate: (candidate.tight, candidate.time.total, candidate.layout.model_ranks))
+    memory = machine.gpu.memory
+    fitting.sort(key=lambda one: (one.memory.peak.total > memory, one.tight, one.time.total, one.layout.model_ranks))
     return Ranking(tuple(fitting), tuple(rejected))
 
 
@@ -192,19 +192,19 @@ def _best_of_family(
             undivided = True
             continue
         # most layouts that do not fit are dropped by what saves most
-        memory = _forecast(model, machine, layout, options[-1])
+        option = options[-1]
+        memory = _forecast(model, machine, layout, option)
         if not _fits(memory, machine, work):
             short = memory.peak.total, memory.peak.name
             least = min(least, short) if least else short
             continue
-        option, memory = options[-1], memory
         for cheaper in options[:-1]:
             needed = _forecast(model, machine, layout, cheaper)
             if _fits(needed, machine, work) and not _is_tight(needed, machine):
                 option, memory = cheaper, needed
                 break
         time = step_time(model, layout, option, machine.gpu, machine.gpus_per_node, memory.cache_tokens)
-        found.append(Candidate(layout, option, memory, time, model.corrections, _is_tight(memory, machine)))
+        found.append(Candidate(layout, option, memory, time, _is_tight(memory, machine)))
     if least is None and undivided:
         return found, f"micro batches of {work.micro_responses} responses do not divide what its ranks get"
     if least is None:

@@ -52,7 +52,7 @@ def step_time(
     """Return the forecast of a layout; `cache_tokens` bounds how many responses are generated together."""
     # passes over the sequences, in units of a forward pass: actor's and reference's log-probabilities, then forward and
     # backward, which is twice as much, and once more forward where layers are recomputed
-    passes = 1 + work.has_reference + 3 + work.recompute
+    passes = 1 + work.has_reference + 3 + (work.recompute is not None)
     tokens = work.responses * work.length / layout.data / layout.context
     micro_tokens = work.micro_tokens / layout.context
     micro_batches = tokens / micro_tokens  # of a whole step

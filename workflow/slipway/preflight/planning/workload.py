@@ -1,10 +1,19 @@
 """What a step of a training asks of the machine: lengths, batches, and the switches that trade time for memory."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from slipway.config.verl import ACTOR, REF, ROLLOUT
 from slipway.preflight.subject import MEGATRON, TRANSFORMER, Subject
+
+
+@dataclass(frozen=True)
+class Recompute:
+    """Layers that are computed again in the backward pass (full recomputation)."""
+
+    layers: int | None = None
+    """How many of a pipeline stage's; None: all."""
+    chunk: int = 1
+    """Layers that are computed again together, and then there at once."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +38,8 @@ class Workload:
     has_reference: bool = True
     with_entropy: bool = False
     """Whether entropy is computed in an update."""
-    recompute: bool = False
-    """Whether layers are recomputed in the backward pass (full recomputation)."""
-    recomputed_layers: int | None = None
-    """Of a pipeline stage's chunk; None: all."""
-    recompute_chunk: int = 1
-    """Layers that are recomputed together, and then there at once."""
+    recompute: Recompute | None = None
+    """None: activations are kept."""
     materializes_logits: bool = True
     """Whether the output layer's result is held, which verl's fused kernels avoid."""
     param_offload: bool = False
@@ -104,7 +109,7 @@ def workload_of(subject: Subject) -> Workload | None:
         has_reference=subject.has_reference,
         with_entropy=subject.get(f"{ACTOR}.calculate_entropy") is True
         or bool(subject.number(f"{ACTOR}.entropy_coeff")),
-        **_recomputation(subject),
+        recompute=_recompute(subject),
         materializes_logits=subject.get("actor_rollout_ref.model.use_fused_kernels") is not True,
         rollout_sleeps=subject.get(f"{ROLLOUT}.free_cache_engine") is not False,
         param_offload=subject.get(f"{MEGATRON}.param_offload") is True,
@@ -127,13 +132,13 @@ def _beyond_the_forecast(subject: Subject) -> bool:
     return low_rank or parts
 
 
-def _recomputation(subject: Subject) -> dict[str, Any]:
+def _recompute(subject: Subject) -> Recompute | None:
     if subject.get(f"{TRANSFORMER}.recompute_granularity") != "full":
-        return {}
+        return None
     layers = subject.count(f"{TRANSFORMER}.recompute_num_layers") or 1
     if subject.get(f"{TRANSFORMER}.recompute_method") == "block":  # the first so many of a stage
-        return {"recompute": True, "recomputed_layers": layers}
-    return {"recompute": True, "recompute_chunk": layers}
+        return Recompute(layers=layers)
+    return Recompute(chunk=layers)
 
 
 def _optimizer_on_cpu(subject: Subject) -> bool:

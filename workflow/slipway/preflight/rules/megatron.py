@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from slipway.config.verl import ACTOR, REF, ROLLOUT
+from slipway.config.verl import ACTOR, REF, ROLLOUT, transformer_overrides
 from slipway.preflight.findings import Finding
 from slipway.preflight.subject import MEGATRON, TRANSFORMER, Subject
 
@@ -159,16 +159,15 @@ def _corrections(subject: Subject) -> Iterator[Finding]:
     """What mbridge 0.15.1 sets otherwise than the model was made for (mbridge/models/mixtral.py:95, qwen2moe.py:61)."""
     if subject.model is None:
         return
-    for name, value in subject.model.corrections.items():
-        for role in (ACTOR, REF) if subject.has_reference else (ACTOR,):
-            key = f"{role}.megatron.override_transformer_config.{name}"
-            if subject.get(key) is not value:
-                yield subject.error(
-                    "S19",
-                    key,
-                    f"mbridge builds another model than a {subject.model.name}: its outputs differ from the rollout's.",
-                    f"Add +{key}={value}.",
-                )
+    roles = (ACTOR, REF) if subject.has_reference else (ACTOR,)
+    for key, value in transformer_overrides(subject.model.corrections, roles).items():
+        if subject.get(key) is not value:
+            yield subject.error(
+                "S19",
+                key,
+                f"mbridge builds another model than a {subject.model.name}: its outputs differ from the rollout's.",
+                f"Add +{key}={value}.",
+            )
 
 
 def _schedule(subject: Subject) -> Iterator[Finding]:

@@ -77,7 +77,7 @@ def _levers(subject: Subject, work: Workload, phase: str) -> tuple[str, str]:
         levers = ["more tensor, pipeline or context parallelism"]
         if tokens > work.length:
             levers.append(f"smaller micro batches of the {what}")
-        if update and not work.recompute:
+        if update and work.recompute is None:
             how = "recompute_granularity=full, recompute_method=uniform, recompute_num_layers=1"
             levers.append(f"recomputation (all three of {TRANSFORMER}: {how})")
         if update and not work.optimizer_on_cpu:

@@ -1,45 +1,82 @@
-"""Problems from reasoning-gym, made from the user's settings."""
+"""Problems that reasoning-gym generates, by the name of its dataset."""
 
 import dataclasses
 import difflib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import version
 from typing import Any
 
 import reasoning_gym.factory
-from blake3 import blake3
 from pydantic import TypeAdapter, ValidationError
 from reasoning_gym.dataset import ProceduralDataset
 
+from slipway.data.sources.base import Block
 from slipway.errors import SlipwayError
+
+PROBLEMS_OF_A_BLOCK = 256
 
 # Set by Slipway, not by the user's `parameters`.
 _OURS = {"seed": "data.<name>.seed", "size": "data.<name>.train, heldout and warmup"}
 
 
 @dataclass(frozen=True)
-class Problem:
-    """One problem: `index` is its place in the generator, `metadata` what the dataset's scorer may need."""
+class GeneratedSource:
+    """A generator of at most `size` problems; each depends on the seed and its number alone."""
 
-    index: int
-    question: str
-    answer: str
-    metadata: dict[str, Any]
+    dataset: str
+    parameters: dict[str, Any]
+    seed: int
+    size: int
+    unit: str = "problem"
+
+    def __post_init__(self) -> None:
+        """Raise `SlipwayError` as `check_settings` does."""
+        check_settings(self.dataset, self.parameters)
 
     @property
-    def question_id(self) -> str:
-        """Digest of the question: equal questions have equal ids, whatever made them."""
-        return blake3(self.question.encode()).hexdigest(length=8)
+    def ability(self) -> str:
+        """reasoning-gym's own group of the dataset, e.g. `arithmetic`."""
+        return str(self._generator().category)
+
+    def blocks(self, start: int = 0, count: int = 0) -> list[Block]:
+        """Return blocks of the `count` problems from `start` on."""
+        stop = min(start + count, self.size)
+        return [
+            Block(self.dataset, first, min(first + PROBLEMS_OF_A_BLOCK, stop), first)
+            for first in range(start, stop, PROBLEMS_OF_A_BLOCK)
+        ]
+
+    def read(self, block: Block) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        """Yield number and problem."""
+        generator = self._generator()
+        for index in range(block.start, block.stop):
+            made = generator[index]
+            yield (
+                index,
+                {
+                    "question": made["question"],
+                    "answer": made["answer"],
+                    "dataset": self.dataset,
+                    "parameters": self.parameters,
+                    "metadata": made["metadata"],
+                },
+            )
+
+    def identity(self) -> dict[str, Any]:
+        """Return the version of the generator's code."""
+        return {"reasoning-gym": version("reasoning-gym")}
+
+    def _generator(self) -> ProceduralDataset:
+        return _generator(self.dataset, json.dumps(self.parameters), self.seed, self.size)
 
 
-def open_dataset(name: str, parameters: dict[str, Any], seed: int, size: int) -> ProceduralDataset:
-    """Make the generator of `size` problems; it makes each only when asked for.
-
-    Raises `SlipwayError` as `check_settings` does.
-    """
-    check_settings(name, parameters)
-    return reasoning_gym.create_dataset(name, seed=seed, size=size, **parameters)
+@lru_cache(maxsize=8)
+def _generator(dataset: str, parameters: str, seed: int, size: int) -> ProceduralDataset:
+    # it makes each problem only when asked for, but some prepare a little for each of `size`
+    return reasoning_gym.create_dataset(dataset, seed=seed, size=size, **json.loads(parameters))
 
 
 def check_settings(name: str, parameters: dict[str, Any]) -> None:
@@ -49,19 +86,6 @@ def check_settings(name: str, parameters: dict[str, Any]) -> None:
             f"dataset: reasoning-gym has no dataset {name!r}{_nearest(name, reasoning_gym.factory.DATASETS)}"
         )
     _check_parameters(name, parameters)
-
-
-def category(dataset: ProceduralDataset) -> str:
-    """Return reasoning-gym's own group of the dataset, e.g. `arithmetic`."""
-    return str(dataset.category)
-
-
-def generate(dataset: ProceduralDataset) -> Iterator[Problem]:
-    """Yield the dataset's problems one by one; an answer that is no text becomes an empty one."""
-    for index in range(len(dataset)):
-        made = dataset[index]
-        answer = made["answer"]
-        yield Problem(index, made["question"], answer if isinstance(answer, str) else "", made["metadata"])
 
 
 def _check_parameters(name: str, parameters: dict[str, Any]) -> None:

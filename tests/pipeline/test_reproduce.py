@@ -1,0 +1,53 @@
+"""A stranger repeats a run from its folder alone, as docs/reproduce.md says, and gets the same."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from test_chain import TRAINING_TIMEOUT, Clone
+
+pytestmark = [pytest.mark.training, pytest.mark.full, pytest.mark.timeout(2400)]
+
+
+def test_the_run_is_repeated_from_its_folder(tmp_path: Path) -> None:
+    clone = Clone(tmp_path)
+    status, said = clone.run("--", "results/demo/report.html")
+    assert status == 0, said
+    given = shutil.move(tmp_path / "results/demo", tmp_path / "given")
+    shutil.rmtree(tmp_path / "results")
+
+    with tarfile.open(given / "source.tar.gz") as archive:
+        archive.extractall(given, filter="data")
+    source = given / "slipway"
+    command = [
+        "snakemake",
+        "--profile",
+        "profiles/local",
+        "--configfile",
+        "../config.yaml",
+        "--",
+        "results/demo/report.html",
+    ]
+    repeated = subprocess.run(
+        command,
+        cwd=source,
+        env=os.environ | {"PYTHONPATH": str(source / "workflow")},
+        capture_output=True,
+        text=True,
+        timeout=TRAINING_TIMEOUT,
+    )
+    print(repeated.stdout[-2000:], repeated.stderr[-2000:], file=sys.stderr)
+    assert repeated.returncode == 0
+
+    again = source / "results/demo"
+    # with the digests of the weights, of the model's files and of the samples
+    for name in ("eval/base.json", "eval/final.json"):
+        assert (again / name).read_bytes() == (given / name).read_bytes(), name
+    figures, before = (json.loads((folder / "metrics.json").read_text()) for folder in (again, given))
+    assert figures | {"cpu_hours": 0} == before | {"cpu_hours": 0}
+    assert "config.yaml -- results/demo/report.html" in (given / "report.html").read_text()

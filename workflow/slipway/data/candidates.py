@@ -1,0 +1,147 @@
+"""All problems of all sources as numbers: what is left out and why, and which split the others go to."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from slipway.config.schema import Data, NearDuplicates
+from slipway.data.filters import duplicates, near_duplicates
+from slipway.data.filters.contamination import Contamination
+from slipway.data.filters.lengths import PromptLengths
+from slipway.data.pool import Pool
+
+Numbers = NDArray[np.int64]
+
+# What is left out of every split, in the order in which it is looked for; then what is left out of training alone.
+UNPARSABLE, EMPTY_QUESTION, EMPTY_ANSWER = "unparsable", "empty question", "empty answer"
+DUPLICATE, NEAR_DUPLICATE, TOO_LONG = "duplicate question", "near duplicate", "prompt too long"
+CONTAMINATED, PASS_RATE = "contaminated", "pass rate"
+REASONS = (
+    "",
+    *(UNPARSABLE, EMPTY_QUESTION, EMPTY_ANSWER, DUPLICATE, NEAR_DUPLICATE, TOO_LONG, CONTAMINATED, PASS_RATE),
+)
+
+
+class Candidates:
+    """The problems of `pools`, numbered through; `reason` is an index into `REASONS`, 0 for what is usable."""
+
+    def __init__(self, pools: Sequence[Pool]):
+        self.pools = pools
+        self.starts = np.cumsum([0, *map(len, pools)])
+        self.id = np.concatenate([pool.numbers("id") for pool in pools])
+        self.order = np.concatenate([pool.numbers("order") for pool in pools])
+        self.normal = np.concatenate([pool.numbers("normal") for pool in pools])
+        self.reason = np.zeros(len(self.order), dtype=np.uint8)
+        self.detail: dict[int, str] = {}
+        # by far the most frequent reason, so not in words before they are written
+        self.original = np.full(len(self.order), -1, dtype=np.int64)
+        self.examples: list[int] = []
+
+    def batches(self, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield all problems in order, with the number of each batch's first one."""
+        for pool, start in zip(self.pools, self.starts[:-1].tolist(), strict=True):
+            for first, batch in pool.batches(columns):
+                yield start + first, batch
+
+    def where(self, number: int) -> str:
+        """Return file and place of a problem."""
+        return self.pools[self.source_of(number)].where(number - int(self.starts[self.source_of(number)]))
+
+    def source_of(self, number: int) -> int:
+        """Return which source a problem is from."""
+        return int(np.searchsorted(self.starts, number, side="right")) - 1
+
+    def question(self, number: int) -> str:
+        """Return the text of one question."""
+        source = self.source_of(number)
+        return self.pools[source].question(number - int(self.starts[source]))
+
+    def usable_of(self, source: int) -> Numbers:
+        """Return the usable problems of a source, in its order; examples are none."""
+        start, stop = self.starts[source], self.starts[source + 1]
+        numbers = start + np.flatnonzero(self.reason[start:stop] == 0)
+        return np.setdiff1d(numbers, self.examples, assume_unique=True) if self.examples else numbers
+
+    def counts(self) -> dict[str, int]:
+        """Return how many were left out, by reason."""
+        found = Counter(self.reason.tolist())
+        return {REASONS[code]: found[code] for code in sorted(found) if code}
+
+    def contaminated(self) -> list[int]:
+        """Return the problems that share text with an evaluation."""
+        found: list[int] = np.flatnonzero(self.reason == REASONS.index(CONTAMINATED)).tolist()
+        return found
+
+    def since_last_usable(self, source: int) -> int:
+        """Return how many problems of a source came after its last usable one."""
+        usable = self.usable_of(source)
+        last = int(usable[-1]) + 1 if len(usable) else int(self.starts[source])
+        return int(self.starts[source + 1]) - last
+
+    def reject(self, number: int, reason: str, detail: str = "") -> None:
+        """Leave a problem out."""
+        self.reason[number] = REASONS.index(reason)
+        if detail:
+            self.detail[number] = detail
+
+    # -- filters of every split ----------------------------------------------------------------------------
+    def leave_out_faulty(self) -> None:
+        """Leave out what makes no problem: empty and unparsable ones."""
+        for start, batch in self.batches(["fault"]):
+            faults = batch.column("fault")
+            for place in pc.indices_nonzero(faults.is_valid()).to_pylist():
+                reason, _, detail = faults[place].as_py().partition(": ")
+                self.reject(start + place, reason, detail)
+
+    def leave_out_duplicates(self) -> None:
+        """Leave out repeated questions."""
+        repeats, originals = duplicates.find(self.normal, self.reason == 0)
+        self.reason[repeats] = REASONS.index(DUPLICATE)
+        self.original[repeats] = originals
+
+    def leave_out_near_duplicates(self, settings: NearDuplicates) -> None:
+        """Leave out questions that are nearly another."""
+
+        def band(index: int) -> NDArray[np.uint64]:
+            return np.concatenate([pool.band(index, near_duplicates.BANDS) for pool in self.pools])
+
+        found = near_duplicates.find(band, self.question, self.reason == 0, settings)
+        for number, (other, similarity) in found.items():
+            self.reject(number, NEAR_DUPLICATE, f"similarity {similarity}")
+            self.original[number] = other
+
+    def leave_out_long(self, lengths: PromptLengths) -> None:
+        """Leave out prompts above the limit."""
+        for start, batch in self.batches(["question"]):
+            for place, tokens in lengths.too_long(batch.column("question")):
+                if self.reason[start + place] == 0:
+                    self.reject(start + place, TOO_LONG, f"{tokens} tokens")
+
+    # -- filters of training -------------------------------------------------------------------------------
+    def leave_out_contaminated(self, contamination: Contamination, heldout: Numbers) -> None:
+        """Leave out of training what shares text with an evaluation; the held-out questions themselves stay."""
+        protected = np.zeros(len(self.reason), dtype=bool)
+        protected[heldout] = True
+        for start, batch in self.batches(["question"]):
+            for place, name, text in contamination.hits(batch.column("question")):
+                if self.reason[start + place] == 0 and not protected[start + place]:
+                    self.reject(start + place, CONTAMINATED, f"shares with {name}: {text}")
+
+    def leave_out_by_pass_rate(self, rates: Mapping[int, float], data: Data, heldout: Numbers) -> None:
+        """Leave out of training what an evaluated model solves too often, too seldom, or was not asked."""
+        settings = data.filters.pass_rate
+        assert settings is not None
+        protected = set(heldout.tolist())
+        for number in np.flatnonzero(self.reason == 0).tolist():
+            rate = rates.get(int(self.id[number]))
+            if number in protected:
+                continue
+            if rate is None:
+                if settings.unmeasured == "reject":
+                    self.reject(number, PASS_RATE, "not in the evaluation")
+            elif not settings.min <= rate <= settings.max:
+                self.reject(number, PASS_RATE, f"{rate:g}")

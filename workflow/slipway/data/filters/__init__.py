@@ -1,0 +1,1 @@
+"""Filters: one module each, from numbers of the pool to what is left out and why."""

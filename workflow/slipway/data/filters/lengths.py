@@ -1,0 +1,45 @@
+"""Prompts that are too long, measured by the tokenizer and chat template of the model that will read them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from transformers import PreTrainedTokenizerBase
+
+from slipway.data.rendering import Message, Rendering
+
+# Of what a tokenizer may put before or after a text.
+SPARE_TOKENS = 8
+AT_A_TIME = 512
+
+
+class PromptLengths:
+    """Measures prompts; only those that may be too long are given to the tokenizer."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, limit: int, rendering: Rendering):
+        self._tokenizer = tokenizer
+        self._limit = limit
+        self._rendering = rendering
+        self._around = len(self._render(rendering.messages("")).encode())
+
+    def too_long(self, questions: pa.Array) -> Iterator[tuple[int, int]]:
+        """Yield place in `questions` and tokens of each prompt of more than the limit."""
+        # a token is at least a byte of ASCII text; other text may grow when it is normalised
+        spare = self._limit - self._around - SPARE_TOKENS
+        sure = pc.and_(pc.string_is_ascii(questions), pc.less_equal(pc.binary_length(questions), spare))
+        doubtful = pc.indices_nonzero(pc.invert(sure)).to_pylist()
+        for start in range(0, len(doubtful), AT_A_TIME):
+            places = doubtful[start : start + AT_A_TIME]
+            texts = [self._render(self._rendering.messages(questions[place].as_py())) for place in places]
+            for place, tokens in zip(places, self._count(texts), strict=True):
+                if tokens > self._limit:
+                    yield place, tokens
+
+    def _render(self, messages: list[Message]) -> str:
+        rendered: Any = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        return str(rendered)
+
+    def _count(self, texts: list[str]) -> list[int]:
+        ids: Any = self._tokenizer(texts, add_special_tokens=False)["input_ids"]
+        return list(map(len, ids))

@@ -1,0 +1,83 @@
+"""Near duplicates: MinHash finds pairs that may be alike, their n-grams decide.
+
+A similarity of 0.8 is found with a probability above 0.99, one of 0.7 above 0.9; nothing below the limit is left out.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from rensa import RMinHash
+
+from slipway.config.schema import NearDuplicates
+from slipway.data.words import ngrams
+
+BANDS, ROWS = 21, 6
+SEED = 1
+# Problems that one of a bucket is compared with; a text that all of a bucket is alike to is one of the first.
+COMPARED = 8
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+def band_keys(questions: pa.Array, settings: NearDuplicates) -> pa.Array:
+    """Return `BANDS` keys for each question; two that share one may be near duplicates."""
+    hashes, offsets = ngrams(questions, settings.words)
+    # a question without a word is like no other
+    used = np.flatnonzero(np.diff(offsets) > 0)
+    keys = np.zeros((len(questions), BANDS), dtype=np.uint64)
+    if len(used):
+        rows = np.concatenate([offsets[used], offsets[-1:]]).astype(np.uint64)
+        matrix = RMinHash.digest_matrix_from_flat_token_hashes(hashes, rows, BANDS * ROWS, SEED)
+        sketch = np.array(matrix.to_rows(), dtype=np.uint64).reshape(len(used), BANDS, ROWS)
+        mixed = np.broadcast_to(np.arange(1, BANDS + 1, dtype=np.uint64), (len(used), BANDS))
+        for row in range(ROWS):
+            mixed = (mixed ^ sketch[:, :, row]) * _MIX
+            mixed = mixed ^ (mixed >> np.uint64(31))
+        keys[used] = mixed
+    ends = np.arange(0, (len(questions) + 1) * BANDS, BANDS, dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends), pa.array(keys.reshape(-1)))
+
+
+def find(
+    band: Callable[[int], NDArray[np.uint64]],
+    text: Callable[[int], str],
+    usable: NDArray[np.bool_],
+    settings: NearDuplicates,
+) -> dict[int, tuple[int, float]]:
+    """Return near duplicates: problem -> the earlier problem that it is like, and how much.
+
+    `band(i)` gives the keys of band `i`, `text(n)` the question of problem `n`. Both problems are usable.
+    """
+    candidates = np.flatnonzero(usable)
+    found: dict[int, tuple[int, float]] = {}
+    for index in range(BANDS):
+        keys = band(index)[candidates]
+        order = np.argsort(keys, kind="stable")  # equal keys stay in the pool's order
+        starts = np.flatnonzero(np.concatenate([[True], keys[order][1:] != keys[order][:-1]]))
+        sizes = np.diff(np.concatenate([starts, [len(order)]]))
+        for start, size in zip(starts[sizes > 1], sizes[sizes > 1], strict=True):
+            if keys[order[start]] != 0:
+                _compare(candidates[order[start : start + size]].tolist(), text, settings, found)
+    return found
+
+
+def _compare(
+    bucket: list[int], text: Callable[[int], str], settings: NearDuplicates, found: dict[int, tuple[int, float]]
+) -> None:
+    left = [number for number in bucket if number not in found]
+    if len(left) < 2:
+        return
+    hashes, offsets = ngrams(pa.array([text(number) for number in left], pa.string()), settings.words)
+    kept: list[tuple[int, set[int]]] = []
+    for place, number in enumerate(left):
+        grams = set(hashes[offsets[place] : offsets[place + 1]].tolist())
+        for other, others in kept:
+            similarity = len(grams & others) / len(grams | others)
+            if similarity >= settings.similarity:
+                found[number] = (other, round(similarity, 3))
+                break
+        else:
+            if len(kept) < COMPARED:
+                kept.append((number, grams))

@@ -1,18 +1,17 @@
 """Data made for real from reasoning-gym: content, splits, refusals."""
 
-import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from slipway.data.problems import Problem, open_dataset
 
 from slipway.config.schema import Data
 from slipway.data import prepare_data
 from slipway.data.canary import check_rewards
-from slipway.data.prepare import collect, read_rows
-from slipway.data.splits import check_splits, split
+from slipway.data.rows import read_rows
+from slipway.data.sources import GeneratedSource
+from slipway.data.splits import check_splits
 from slipway.errors import SlipwayError
 from slipway.manifest import Manifest
 from slipway.rewards import Score, score
@@ -20,10 +19,12 @@ from slipway.rewards import Score, score
 SPLITS = ("train", "heldout", "warmup")
 
 
-def settings(**changes: object) -> Data:
+def settings(dataset: str = "chain_sum", parameters: dict | None = None, **changes: object) -> Data:
     # three terms of one digit: 4000 problems, so that 300 draws hold some twice
-    parameters = {"min_terms": 3, "max_terms": 3, "min_digits": 1, "max_digits": 1}
-    values = {"task": "reasoning_gym", "dataset": "chain_sum", "parameters": parameters, "instruction": "Be exact."}
+    if parameters is None:
+        parameters = {"min_terms": 3, "max_terms": 3, "min_digits": 1, "max_digits": 1}
+    sources = [{"dataset": dataset, "parameters": parameters}]
+    values = {"task": "reasoning_gym", "sources": sources, "instruction": "Be exact."}
     return Data(**(values | {"train": 400, "heldout": 128, "warmup": 128} | changes))
 
 
@@ -61,8 +62,9 @@ def test_duplicates_are_rejected_with_their_reason(made: tuple[Path, Manifest]) 
     folder, manifest = made
     rejected = [json.loads(line) for line in (folder / "rejected.jsonl").read_text().splitlines()]
     assert len(rejected) == manifest.facts["rejected"]["duplicate question"] > 0
-    kept = {row["extra_info"]["question_id"] for name in SPLITS for row in read_rows(folder / f"{name}.parquet")}
-    assert {item["question_id"] for item in rejected} <= kept
+    for item in rejected:
+        assert item["detail"] == f"of {item['question_id']}"
+        assert item["problem"] >= 0
 
 
 def test_equal_settings_give_equal_bytes(made: tuple[Path, Manifest], tmp_path: Path) -> None:
@@ -91,7 +93,7 @@ def test_warmup_is_made_only_when_asked_for(tmp_path: Path) -> None:
         ({"parameters": {"min_digits": 0, "max_terms": 9}}, r"min_digits: 0: min_digits must be positive"),
         ({"parameters": {"min_terms": 9, "max_terms": 8}}, r"min_terms: 9.*: max_terms must be >= min_terms"),
         ({"parameters": {"seed": 3}}, r"parameters\.seed: 3 .*data\.<name>\.seed"),
-        ({"train": 4000}, r"gave only \d+ distinct problems.*need 4256"),
+        ({"train": 4000}, r"gave only \d+ usable problems.*need 4256"),
     ],
 )
 def test_faults_of_the_settings_are_explained(changes: dict, message: str, tmp_path: Path) -> None:
@@ -102,46 +104,29 @@ def test_faults_of_the_settings_are_explained(changes: dict, message: str, tmp_p
 
 def test_lists_are_taken_for_tuples() -> None:
     # YAML has no tuples; the config of basic_arithmetic wants lists, that of number_format a list of sizes
-    dataset = open_dataset("simple_equations", {"operators": ["+", "-"]}, seed=0, size=3)
-    assert len(dataset) == 3
+    source = GeneratedSource(
+        "simple_equations", {"operators": ["+", "-"], "operators_weights": [0.5, 0.5]}, seed=0, size=3
+    )
+    assert len(list(source.read(source.blocks(0, 3)[0]))) == 3
 
 
-def problem(index: int, question: str, answer: str = "1") -> Problem:
-    return Problem(index, question, answer, {})
-
-
-def test_unusable_problems_are_left_out() -> None:
-    made = [problem(0, "a"), problem(1, "a"), problem(2, "b", " "), problem(3, " "), problem(4, "c"), problem(5, "d")]
-    good, rejected = collect(iter(made), 2, "some")
-    assert [item.index for item in good] == [0, 4]
-    assert [(item.index, item.reason) for item in rejected] == [
-        (1, "duplicate question"),
-        (2, "empty answer"),
-        (3, "empty question"),
-    ]
-
-
-def test_split_depends_on_the_questions_alone() -> None:
-    problems = [problem(index, f"question {index}") for index in range(50)]
-    sizes = {"heldout": 10, "train": 40}
-    one = split(problems, sizes, seed=0)
-    other = split([dataclasses.replace(item, index=99) for item in reversed(problems)], sizes, seed=0)
-    assert [item.question for item in one["heldout"]] == [item.question for item in other["heldout"]]
-    assert {item.question for item in one["heldout"]} != {
-        item.question for item in split(problems, sizes, 1)["heldout"]
-    }
+def test_the_old_form_is_explained() -> None:
+    with pytest.raises(
+        ValueError, match=r"dataset now stand in a list of sources; write `sources: \[\{dataset: chain_sum"
+    ):
+        Data(task="reasoning_gym", dataset="chain_sum", train=1, heldout=1)
 
 
 def test_overlap_is_found() -> None:
-    assert check_splits({"train": ["a", "b"], "heldout": ["c"]}) == {"train/heldout": 0}
-    with pytest.raises(SlipwayError, match=r"train and heldout share 1 questions, e\.g\. 'what is b"):
-        check_splits({"train": ["a", "What  is b"], "heldout": ["what is b "]})
+    assert check_splits({"train": [b"a", b"b"], "heldout": [b"c"]}) == {"train/heldout": 0}
+    with pytest.raises(SlipwayError, match=r"train and heldout share 1 questions, e\.g\. b: held-out"):
+        check_splits({"train": [b"a", b"b"], "heldout": [b"b"]})
     with pytest.raises(SlipwayError, match="train holds a question more than once"):
-        check_splits({"train": ["a", "a"], "heldout": ["c"]})
+        check_splits({"train": [b"a", b"a"], "heldout": [b"c"]})
 
 
 def graded(correct: bool) -> Score:
-    return Score(float(correct), correct, True, True, {"correctness": float(correct)})
+    return Score(float(correct), correct, True, True, {"correctness": float(correct)}, "12")
 
 
 def always(correct: bool) -> Callable[[str, str, str], Score]:

@@ -230,6 +230,7 @@ def test_metrics_by_hand() -> None:
             tokens > 3,
             {"correctness": float(correct)},
             "x",
+            "x",
         )
 
     samples = [

@@ -74,13 +74,13 @@ def check_splits(ids: Mapping[str, Sequence[bytes]]) -> dict[str, int]:
     distinct = {name: np.unique(np.asarray(values), return_counts=True) for name, values in ids.items()}
     for name, (values, counts) in distinct.items():
         if counts.max(initial=0) > 1:
-            raise SlipwayError(f"split {name} holds a question more than once, e.g. {values[counts > 1][0]!r}")
+            raise SlipwayError(f"split {name} holds a question more than once, e.g. {values[counts > 1][0].decode()}")
     found = {}
     for one, other in combinations(distinct, 2):
         shared = np.intersect1d(distinct[one][0], distinct[other][0], assume_unique=True)
         if len(shared):
             raise SlipwayError(
-                f"splits {one} and {other} share {len(shared)} questions, e.g. {shared[0]!r}: "
+                f"splits {one} and {other} share {len(shared)} questions, e.g. {shared[0].decode()}: "
                 "held-out accuracy would be worthless"
             )
         found[f"{one}/{other}"] = 0

@@ -26,6 +26,8 @@ class Score:
     answered: bool
     tagged: bool
     components: dict[str, float]
+    answer: str
+    """What was found in the response to score; empty when there was nothing."""
 
 
 def score(response: str, entry: str, reward: str) -> Score:
@@ -59,6 +61,7 @@ def score(response: str, entry: str, reward: str) -> Score:
         answered=answered,
         tagged=answer.in_form,
         components=values,
+        answer=answer.text if answered else "",
     )
 
 

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 from collections.abc import Iterator
@@ -109,6 +110,11 @@ held = os.memfd_create("held")
 os.write(held, bytes(2**20))
 print("ESCAPED")
 """
+SOCKET_OF_ANOTHER_KIND = """
+import socket
+socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+print("ESCAPED")
+"""
 OWN_NAMESPACE = """
 import ctypes
 if ctypes.CDLL(None).unshare(0x10000000) == 0:
@@ -170,6 +176,7 @@ print("ESCAPED")
         (FILL_MEMORY, "memory_limit"),
         (FILL_MEMORY_BY_CHILDREN, "memory_limit"),
         (FILL_KERNEL_MEMORY, "call_filter"),
+        (SOCKET_OF_ANOTHER_KIND, "call_filter"),
         (FILL_DISK_BY_ONE_FILE, "file_limit"),
         (FILL_DISK_BY_MANY_FILES, "file_limit"),
         (ENDLESS_OUTPUT, "output_limit"),
@@ -354,6 +361,14 @@ def test_an_end_is_no_error_that_a_test_expects() -> None:
     ending = "import os\ndef solve(x):\n    if x < 0:\n        {}\n    return x"
     assert judge_functions(ending.format("raise ValueError(x)"), tests, "", "solve", Sandbox(LIMITS)).passed
     assert not judge_functions(ending.format("os._exit(0)"), tests, "", "solve", Sandbox(LIMITS)).passed
+
+
+def test_memory_of_all_its_processes_is_counted_in_a_test_too() -> None:
+    program = "def solve(x):\n" + textwrap.indent(FILL_MEMORY_BY_CHILDREN, "    ") + "    return x * x\n"
+    limits, once = dataclasses.replace(LIMITS, seconds=5), "assert solve(3) == 9\n"
+    assert judge_functions(program, once, "", "solve", Sandbox(limits)).why == "memory limit"
+    unlimited = Sandbox(limits, dataclasses.replace(Isolation(), memory_limit=False))
+    assert judge_functions(program, once, "", "solve", unlimited).passed
 
 
 def test_expected_outputs_are_not_in_reach() -> None:

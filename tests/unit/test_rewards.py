@@ -230,7 +230,7 @@ def test_settings_that_reward_nothing_are_refused(settings: dict, said: str) -> 
 
 def test_only_programs_have_style() -> None:
     with pytest.raises(ValidationError, match=r"reward\.style is about programs"):
-        Data(task="reasoning_gym", dataset="chain_sum", train=1, heldout=1, reward={"style": 1.0})
+        Data(task="reasoning_gym", sources=[{"dataset": "chain_sum"}], train=1, heldout=1, reward={"style": 1.0})
 
 
 @pytest.mark.parametrize(

@@ -39,12 +39,12 @@ def judge_functions(program: str, tests: str, prompt: str, entry_point: str | No
             "longest": sandbox.limits.output,
         }
         with (
-            started(sandbox, candidate, (asked, answered)),
+            started(sandbox, candidate, (asked, answered)) as judged,
             started(sandbox, judge, (answer, ask), read=True) as judging,
         ):
             # when the last holder of an end is gone, the other side hears of it
             pipes.close()
-            output = read_output(judging, sandbox, deadline)
+            output = read_output(judging, sandbox, deadline, (judged,))
     if output.ended is not None:
         return Verdict(False, output.ended)
     try:

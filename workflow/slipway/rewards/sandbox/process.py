@@ -83,8 +83,13 @@ def end(process: "subprocess.Popen[bytes]") -> None:
         process.stdout.close()
 
 
-def read_output(process: "subprocess.Popen[bytes]", sandbox: Sandbox, deadline: float) -> Output:
-    """Read until the process closes its output, or a limit is reached."""
+def read_output(
+    process: "subprocess.Popen[bytes]",
+    sandbox: Sandbox,
+    deadline: float,
+    others: Sequence["subprocess.Popen[bytes]"] = (),
+) -> Output:
+    """Read until the process closes its output, or it or one of `others` reaches a limit."""
     assert process.stdout is not None
     longest = sandbox.limits.output if sandbox.isolation.output_limit else sys.maxsize
     text = bytearray()
@@ -97,7 +102,9 @@ def read_output(process: "subprocess.Popen[bytes]", sandbox: Sandbox, deadline: 
                 return Output(bytes(text), None, "time limit")
             if now - looked > LOOK_SECONDS:
                 looked = now
-                if sandbox.isolation.memory_limit and _memory(process.pid) > sandbox.limits.memory:
+                if sandbox.isolation.memory_limit and any(
+                    _memory(watched.pid) > sandbox.limits.memory for watched in (process, *others)
+                ):
                     return Output(bytes(text), None, "memory limit")
             if not selector.select(min(deadline - now, LOOK_SECONDS)):
                 continue

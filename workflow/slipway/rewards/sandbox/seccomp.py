@@ -1,12 +1,14 @@
 """A system call filter for model-written programs, as the BPF program that bubblewrap takes.
 
 It denies what limits on processes and address space do not reach: memory that belongs to no process (memfd, SysV and
-POSIX queues and segments), other processes' memory, and the parts of the kernel that break out of sandboxes were
+POSIX queues and segments), other processes' memory, sockets that no network namespace holds back (a virtual
+machine's host listens on AF_VSOCK), and the parts of the kernel that break out of sandboxes were
 found in. An own list, because it is short and libseccomp is not everywhere; on another architecture there is none.
 """
 
 import errno
 import platform
+import socket
 import struct
 
 # linux/audit.h, and the system calls' numbers (linux/unistd.h); those from 424 on are the same everywhere
@@ -21,11 +23,12 @@ _COMMON = {
     "io_uring_register": 427,
     "memfd_secret": 447,
 }
-_ARCHITECTURES: dict[str, tuple[int, int, dict[str, int]]] = {
-    # name: (audit architecture, clone, denied calls)
+_ARCHITECTURES: dict[str, tuple[int, int, tuple[int, int], dict[str, int]]] = {
+    # name: (audit architecture, clone, socket and socketpair, denied calls)
     "x86_64": (
         0xC000003E,
         56,
+        (41, 53),
         {
             "shmget": 29,
             "semget": 64,
@@ -53,6 +56,7 @@ _ARCHITECTURES: dict[str, tuple[int, int, dict[str, int]]] = {
     "aarch64": (
         0xC00000B7,
         220,
+        (198, 199),
         {
             "umount2": 39,
             "mount": 40,
@@ -94,7 +98,7 @@ def program(machine: str = platform.machine()) -> bytes | None:
     """Return the filter for `machine`; None where its system calls are not known here."""
     if machine not in _ARCHITECTURES:
         return None
-    architecture, clone, denied = _ARCHITECTURES[machine]
+    architecture, clone, sockets, denied = _ARCHITECTURES[machine]
     code = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_EQUAL, 1, 0, architecture),
@@ -108,6 +112,16 @@ def program(machine: str = platform.machine()) -> bytes | None:
     ]
     for number in sorted([*_COMMON.values(), *denied.values()]):
         code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _FAIL | errno.EPERM)]
+    for number in sockets:
+        code += [
+            (_EQUAL, 0, 6, number),
+            (_LOAD, 0, 0, _FIRST_ARGUMENT),
+            (_EQUAL, 2, 0, socket.AF_UNIX),
+            (_EQUAL, 1, 0, socket.AF_INET),
+            (_EQUAL, 0, 1, socket.AF_INET6),
+            (_RETURN, 0, 0, _ALLOW),
+            (_RETURN, 0, 0, _FAIL | errno.EAFNOSUPPORT),
+        ]
     code += [
         (_EQUAL, 0, 3, clone),
         (_LOAD, 0, 0, _FIRST_ARGUMENT),

@@ -93,6 +93,7 @@ def test_programs_are_judged_by_what_they_print(program: str, right: bool) -> No
         ("assert str(f('inf')) == 'inf' and f('nan') != f('nan')", "f = float"),
         ("assert f(a=1, *[2]) == 1", "def f(b, a): return a"),
         ("from math import isclose\nassert all(isclose(f(x), x**.5) for x in range(9))", "f = lambda x: x**.5"),
+        ("assert f(2) == 4", "class Solution:\n    def f(self, x): return self.g(x)\n    def g(self, x): return 2 * x"),
         ("def check(c):\n    assert c(1) == g(1)", "def f(x): return 2 * x\ndef g(x): return x + x"),
     ],
 )

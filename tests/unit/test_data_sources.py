@@ -95,7 +95,7 @@ def test_what_cannot_be_opened_is_explained(path: str, message: str, tmp_path: P
 def test_a_hub_that_is_not_reached_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(
-        SlipwayError, match="'owner/name' is no file or folder, and the hub .* full commit as `revision`"
+        SlipwayError, match=r"'owner/name' is no file or folder, and the hub .* full commit as `revision`"
     ):
         open_source(schema.Source(path="owner/name"), "data.d.sources[0]", 0, 0)
 

@@ -38,6 +38,7 @@ def main() -> None:
         tasks,
         paths.evaluation_result(arguments.run, arguments.checkpoint),
         paths.evaluation(arguments.run, arguments.checkpoint),
+        settings.device,
     )
 
 

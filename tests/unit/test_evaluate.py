@@ -13,11 +13,12 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from slipway.config.schema import Evaluation, Reward
 from slipway.errors import SlipwayError
-from slipway.evaluate import stage
-from slipway.evaluate.generate_transformers import LoadedModel, Sampling, generate, load_model, weights_digest
+from slipway.evaluate import generate_transformers, stage
+from slipway.evaluate.generate_transformers import LoadedModel, generate, load_model, weights_digest
 from slipway.evaluate.metrics import summarise
 from slipway.evaluate.questions import Question, group_questions, read_questions
 from slipway.evaluate.samples import Answer, Journal, Sample
+from slipway.evaluate.sampling import Sampling
 from slipway.evaluate.stage import EvaluationTask, evaluate_model
 from slipway.manifest import FileEntry, Manifest, hash_file, read_manifest, write_json
 from slipway.models.architecture import read_architecture
@@ -295,7 +296,7 @@ def test_killed_evaluation_generates_only_what_is_missing(
                 raise KeyboardInterrupt
             yield batch
 
-    monkeypatch.setattr(stage, "generate", dying)
+    monkeypatch.setattr(generate_transformers, "generate", dying)
     with pytest.raises(KeyboardInterrupt):
         evaluate(model, data, tmp_path / "killed")
     resumed = evaluate(model, data, tmp_path / "killed")
@@ -309,7 +310,7 @@ def test_same_inputs_do_no_work_and_others_do(
     first = evaluate(model, data, tmp_path)
     (tmp_path / "base.json").unlink()
     with monkeypatch.context() as patch:
-        patch.setattr(stage, "load_model", lambda folder: pytest.fail("the model was loaded again"))
+        patch.setattr(generate_transformers, "load_model", lambda folder: pytest.fail("the model was loaded again"))
         assert evaluate(model, data, tmp_path, batch_size=9) == first
     assert evaluate(model, data, tmp_path, seed=1).fingerprint != first.fingerprint
     assert evaluate(make_model(tmp_path / "other", seed=1), data, tmp_path).facts["weights"] != (first.facts["weights"])

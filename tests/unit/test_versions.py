@@ -35,6 +35,6 @@ def test_a_pair_that_fails_is_an_error(have, named):
         ("fused", {"transformer_engine"}, 0),
     ],
 )
-def test_flash_attention_that_is_missing_beside_transformer_engine_is_an_error(backend, here, count, monkeypatch):
-    monkeypatch.setattr(versions, "_is_there", here.__contains__)
+def test_flash_attention_that_is_missing_beside_transformer_engine_is_said(backend, here, count, monkeypatch):
+    monkeypatch.setattr(versions, "is_installed", here.__contains__)
     assert len(versions.check_kernels(Subject({f"{TRANSFORMER}.attention_backend": backend}))) == count

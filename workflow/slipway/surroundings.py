@@ -1,5 +1,6 @@
 """What the commands of rules find in their environment: interpreter, package, and the config that was checked."""
 
+import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -29,3 +30,8 @@ def use_config(path: Path) -> None:
 def config_in_use() -> Path:
     """Return the copy of the config that the main process checked."""
     return Path(os.environ[CONFIG_VARIABLE])
+
+
+def is_installed(package: str) -> bool:
+    """Return whether a Python package of that name can be imported here; imports nothing."""
+    return importlib.util.find_spec(package) is not None

@@ -29,18 +29,10 @@ from transformers import (
 from slipway.errors import SlipwayError
 from slipway.evaluate.questions import Question
 from slipway.evaluate.samples import Answer
+from slipway.evaluate.sampling import Sampling, render, stream_seed, to_answer
 from slipway.models.tokenizer import load_tokenizer
 
-
-@dataclass(frozen=True)
-class Sampling:
-    """How to generate; lengths in tokens, `temperature` 0 is greedy."""
-
-    temperature: float
-    top_p: float
-    max_response_length: int
-    batch_size: int
-    seed: int
+ENGINE = "transformers"
 
 
 @dataclass(frozen=True)
@@ -59,18 +51,27 @@ def load_model(folder: Path) -> LoadedModel:
     Raises `SlipwayError` when the tokenizer cannot be loaded, or when the folder has no chat template or no
     end-of-sequence token.
     """
+    tokenizer = chat_tokenizer(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
+    model.train(False)
+    return LoadedModel(model, tokenizer, weights_digest(model), stop_tokens_of(model, tokenizer, folder))
+
+
+def chat_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """Load a tokenizer that can render a chat; raises `SlipwayError` where it has no template."""
     tokenizer = load_tokenizer(folder, padding_side="left")
     if tokenizer.chat_template is None:
         raise SlipwayError(f"{folder}: the tokenizer has no chat template, so questions cannot be asked")
-    model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
-    model.train(False)
-    stop = model.generation_config.eos_token_id
-    if stop is None:
-        stop = tokenizer.eos_token_id
+    return tokenizer
+
+
+def stop_tokens_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> tuple[int, ...]:
+    """Return the tokens that end an answer; raises `SlipwayError` where neither the model nor its tokenizer has one."""
+    generation = model.generation_config
+    stop = tokenizer.eos_token_id if generation is None or generation.eos_token_id is None else generation.eos_token_id
     if stop is None:
         raise SlipwayError(f"{folder}: neither generation_config.json nor the tokenizer names an eos token")
-    stop_tokens = tuple(stop) if isinstance(stop, list) else (stop,)
-    return LoadedModel(model, tokenizer, weights_digest(model), stop_tokens)
+    return tuple(stop) if isinstance(stop, list) else (stop,)
 
 
 def weights_digest(model: torch.nn.Module) -> str:
@@ -95,14 +96,14 @@ def generate(
     Requests are sorted by the length of their prompts, longest first, so that batches need little padding and
     one that does not fit in memory fails at once.
     """
-    prepared = [(*request, *_render(loaded, request[0], sampling)) for request in requests]
+    prepared = [(*request, *render(loaded.tokenizer, _positions(loaded), request[0], sampling)) for request in requests]
     prepared.sort(key=lambda item: -len(item[3]))
     remaining = iter(prepared)
     while batch := list(islice(remaining, sampling.batch_size)):
         streams = np.stack([_uniforms(sampling, question, sample) for question, sample, _, _ in batch])
         responses = _generate_batch(loaded, [tokens for *_, tokens in batch], streams, sampling)
         yield [
-            _answer(loaded, question, sample, prompt, response)
+            to_answer(loaded.tokenizer, loaded.stop_tokens, question, sample, prompt, response)
             for (question, sample, prompt, _), response in zip(batch, responses, strict=True)
         ]
 
@@ -127,22 +128,12 @@ class SeededDraw(LogitsProcessor):
         return torch.full_like(scores, -torch.inf).scatter(1, drawn, 0.0)
 
 
-def _render(loaded: LoadedModel, question: Question, sampling: Sampling) -> tuple[str, list[int]]:
-    prompt = str(loaded.tokenizer.apply_chat_template(question.messages, add_generation_prompt=True, tokenize=False))
-    tokens = loaded.tokenizer.encode(prompt, add_special_tokens=False)
-    limit = getattr(loaded.model.config, "max_position_embeddings", None)
-    if limit is not None and len(tokens) + sampling.max_response_length > limit:
-        raise SlipwayError(
-            f"question {question.question_id}: {len(tokens)} prompt tokens and max_response_length "
-            f"{sampling.max_response_length} exceed the model's {limit} positions; lower max_response_length"
-        )
-    return prompt, tokens
+def _positions(loaded: LoadedModel) -> int | None:
+    return getattr(loaded.model.config, "max_position_embeddings", None)
 
 
 def _uniforms(sampling: Sampling, question: Question, sample: int) -> NDArray[np.float64]:
-    identity = f"{sampling.seed}/{question.question_id}/{sample}".encode()
-    seed = int.from_bytes(blake3(identity).digest()[:16], "little")
-    return np.random.default_rng(seed).random(sampling.max_response_length)
+    return np.random.default_rng(stream_seed(sampling, question, sample)).random(sampling.max_response_length)
 
 
 @torch.inference_mode()
@@ -178,14 +169,3 @@ def _processors(sampling: Sampling, uniforms: NDArray[np.float64], width: int) -
 def _until_stop(tokens: list[int], stop_tokens: tuple[int, ...]) -> list[int]:
     end = next((index for index, token in enumerate(tokens) if token in stop_tokens), len(tokens) - 1)
     return tokens[: end + 1]
-
-
-def _answer(loaded: LoadedModel, question: Question, sample: int, prompt: str, tokens: list[int]) -> Answer:
-    return Answer(
-        question_id=question.question_id,
-        sample=sample,
-        prompt=prompt,
-        response=str(loaded.tokenizer.decode(tokens, skip_special_tokens=True)),
-        response_tokens=len(tokens),
-        stop="eos" if tokens[-1] in loaded.stop_tokens else "length",
-    )

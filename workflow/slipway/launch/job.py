@@ -15,10 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+import yaml
+
 from slipway.errors import SlipwayError
 from slipway.launch import (
     allocation,
     checkpoints,
+    machine,
     processes,
     ray_cluster,
     segments,
@@ -131,13 +134,18 @@ class TrainingJob:
     def _train(self, folder: Path, order: StopOrders) -> int:
         environment = self._environment()
         of_segment = {stop.VARIABLE: str(order.file), "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl")}
+        decisions = machine.decide(yaml.safe_load(self.config.read_text(encoding="utf-8")), environment)
+        machine.record(decisions, folder)
+        for decision in decisions:
+            environment |= decision.environment
+        decided = tuple(f"{key}={value}" for decision in decisions for key, value in decision.verl.items())
         others = allocation.nodes()[1:]
         with _short_folder() as ray_folder, (folder / LOG).open("ab") as log:
             environment["RAY_TMPDIR"] = ray_folder
             if not others:
-                return self._wait(self._start(folder, environment | of_segment, log), order)
+                return self._wait(self._start(folder, environment | of_segment, log, decided), order)
             with ray_cluster.Head(self.train_folder, others, self.ray_node, environment, of_segment, log) as head:
-                return self._wait(self._start(folder, head.environment, log, _JOIN_CLUSTER), order)
+                return self._wait(self._start(folder, head.environment, log, (*decided, *_JOIN_CLUSTER)), order)
 
     def _start(
         self, folder: Path, environment: Mapping[str, str], log: IO[bytes], overrides: tuple[str, ...] = ()

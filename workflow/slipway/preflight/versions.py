@@ -1,14 +1,15 @@
 """The installed packages: pairs that are known not to run together, and kernels that a GPU training asks for."""
 
-import importlib.util
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
 from packaging.specifiers import SpecifierSet
 
+from slipway.config.kernels import FLASH_ATTENTION
 from slipway.preflight.findings import Finding, Severity
 from slipway.preflight.subject import TRANSFORMER, Subject
+from slipway.surroundings import is_installed
 
 
 class Pair(NamedTuple):
@@ -44,8 +45,6 @@ KNOWN_BAD = (
         "Use xgrammar 0.2.0.",
     ),
 )
-# What Transformer Engine looks for when the attention backend is `flash`.
-_FLASH_ATTENTION = ("flash_attn", "flash_attn_3", "flash_attn_interface", "flashattn_hopper")
 
 
 def installed() -> dict[str, str]:
@@ -85,17 +84,17 @@ def check_kernels(subject: Subject) -> list[Finding]:
     Says nothing where Transformer Engine is missing too: then the training's environment is another one.
     """
     key = f"{TRANSFORMER}.attention_backend"
-    if subject.get(key) != "flash" or _is_there("transformer_engine") is False or any(map(_is_there, _FLASH_ATTENTION)):
+    if (
+        subject.get(key) != "flash"
+        or is_installed("transformer_engine") is False
+        or any(map(is_installed, FLASH_ATTENTION))
+    ):
         return []
     return [
-        subject.error(
+        subject.note(
             "S15",
             key,
-            "flash-attn is not installed: the first log-probabilities would fail with no attention backend available.",
-            "Set it to fused (cuDNN's, through Transformer Engine), for actor and reference.",
+            "flash-attn is not installed here. Where the training's machine has none either, it uses fused (cuDNN's, "
+            "through Transformer Engine).",
         )
     ]
-
-
-def _is_there(package: str) -> bool:
-    return importlib.util.find_spec(package) is not None

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from slipway.config.schema import Evaluation, Reward
 from slipway.errors import SlipwayError
-from slipway.evaluate import generate_transformers, stage
+from slipway.evaluate import generate_transformers
 from slipway.evaluate.generate_transformers import LoadedModel, generate, load_model, weights_digest
 from slipway.evaluate.metrics import summarise
 from slipway.evaluate.questions import Question, group_questions, read_questions

@@ -112,7 +112,7 @@ def test_lists_are_taken_for_tuples() -> None:
 
 def test_the_old_form_is_explained() -> None:
     with pytest.raises(
-        ValueError, match=r"dataset now stand in a list of sources; write `sources: \[\{dataset: chain_sum"
+        ValueError, match=r"dataset: belongs to an entry of `sources`; write `sources: \[\{dataset: chain_sum"
     ):
         Data(task="reasoning_gym", dataset="chain_sum", train=1, heldout=1)
 

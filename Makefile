@@ -12,10 +12,11 @@ export RAY_USAGE_STATS_ENABLED := 0
 CASES ?= 2000
 SEED ?= 20261201
 
-.PHONY: demo demo-slurm differential test test-full check unit format lock schema clean help
+.PHONY: demo demo-code demo-slurm differential test test-full check unit format lock schema clean help
 
 help:
 	@echo "make demo       train, evaluate and report a small model on this machine's CPU (results/demo/report.html)"
+	@echo "make demo-code  the same on little programs, which are scored by unit tests in a sandbox (bubblewrap)"
 	@echo "make demo-slurm the same on a SLURM cluster of two nodes that it brings up on this machine (root; Debian's SLURM)"
 	@echo "make test       everything that CI runs"
 	@echo "make differential  compare preflight's verdict with verl's and Megatron-core's own on random configurations"
@@ -24,6 +25,12 @@ help:
 demo: $(INSTALLED)
 	@snakemake --profile profiles/local
 	@python -P scripts/report.py config.yaml demo --verdict
+
+# Problems first: they are the data's source, which the config has to find.
+demo-code: $(INSTALLED)
+	@python -P -m slipway.data.little_programs results/little-programs.jsonl
+	@snakemake --profile profiles/local --configfile workflow/presets/demo-code.yaml
+	@python -P scripts/report.py config.yaml demo-code --verdict
 
 demo-slurm: $(INSTALLED)
 	@python tests/slurm/sandbox up

@@ -102,6 +102,7 @@ def check_everything(checked: Plan, name: str) -> None:
     architecture = architecture_of(resolved.run.model, model, paths)
     if architecture is None:
         raise SlipwayError(f"models.{resolved.run.model}: not there yet; run rule convert_megatron first")
+    base = paths.evaluation(name, "base")
     preflight(
         Candidate(
             name=name,
@@ -113,6 +114,7 @@ def check_everything(checked: Plan, name: str) -> None:
             data_folder=paths.data(resolved.run.data),
             heldout_folders={name: paths.data(config.evaluation[name].data) for name in resolved.run.evaluation},
             megatron_manifest=paths.megatron_model(resolved.run.model) / "manifest.json",
+            base_samples={which: base / f"{which}.jsonl" for which in resolved.run.evaluation},
             compute_score=compute_score,
         ),
         paths.run(name) / "preflight.json",

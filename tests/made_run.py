@@ -73,6 +73,10 @@ def write_metrics(path: Path, steps: int, random: np.random.Generator) -> None:
         values = {
             "critic/score/mean": 0.3 + 0.6 * (1 - math.exp(-step / 12)) + random.normal(0, 0.03),
             "critic/score/max": 1.0,
+            "reward/score": 0.5,
+            "reward/correct": 0.4,
+            "reward/style": 0.9,
+            "reward/tagged": 0.7,
             "response_length/mean": 14 - 4 * (1 - math.exp(-step / 10)) + random.normal(0, 0.3),
             "response_length/clip_ratio": 0.2 * math.exp(-step / 6),
             "actor/entropy": 1.6 * math.exp(-step / 25) + random.normal(0, 0.02),

@@ -22,6 +22,10 @@ if ! command -v chromium >/dev/null; then
   left_out+=("browser tests: no chromium here (apt-get install chromium)")
   marks+=("not browser")
 fi
+if ! command -v bwrap >/dev/null; then
+  left_out+=("code sandbox tests: no bwrap here (apt-get install bubblewrap)")
+  marks+=("not sandbox")
+fi
 if [ ${#left_out[@]} -gt 0 ] && [ -n "${CI:-}" ]; then
   printf 'missing in CI: %s\n' "${left_out[@]}" >&2
   exit 1

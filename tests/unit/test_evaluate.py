@@ -230,6 +230,7 @@ def test_metrics_by_hand() -> None:
             tokens > 3,
             {"correctness": float(correct)},
             "x",
+            "x",
         )
 
     samples = [
@@ -251,10 +252,12 @@ def test_metrics_by_hand() -> None:
     assert metrics["questions"] == 2
 
 
-def test_questions_are_grouped_by_what_sorts_them_into_few() -> None:
+@pytest.mark.parametrize("nested", [False, True])
+def test_questions_are_grouped_by_what_sorts_them_into_few(nested: bool) -> None:
     def question(index: int) -> Question:
         metadata = {"num_terms": 3 + index % 2, "expression": f"{index} + 1", "source": "x", "difficulty": {"a": 1}}
-        return Question(str(index), [], "reasoning_gym/sums", "1", {"entry": json.dumps({"metadata": metadata})})
+        own = {"dataset": "sums", "parameters": {}, "metadata": metadata} if nested else metadata
+        return Question(str(index), [], "reasoning_gym/sums", "1", {"entry": json.dumps({"metadata": own})})
 
     assert group_questions([question(index) for index in range(20)]) == {"num_terms": ["3", "4"] * 10}
 

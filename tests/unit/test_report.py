@@ -17,6 +17,7 @@ from slipway.config.paths import ResultPaths
 from slipway.errors import SlipwayError
 from slipway.report import charts
 from slipway.report.comparison import compare_all
+from slipway.report.curves import components_of
 from slipway.report.logs import last_errors
 from slipway.report.reading import Evaluated, Step, Training, read_evaluated, read_steps, without_false_cut_offs
 from slipway.report.runs_table import settings_that_differ, write_comparison
@@ -398,3 +399,16 @@ def test_the_ledger_is_shown_when_there_is_one(root: Path, settings: RunSettings
     assert "Device-hours" in page
     assert "preempted" in page
     assert "10 min 0 s" in page
+
+
+def test_every_component_of_the_reward_has_a_curve(root: Path, settings: RunSettings) -> None:
+    page, _ = report(root, settings)
+    titles = ("Right answers", "Style", "Tagged", "Syntax")
+    drawn = [title for title in titles if f"<figcaption>{title}<" in page]
+    assert drawn == ["Right answers", "Style", "Tagged"]
+    assert "Mean correctness" in page
+
+
+def test_a_component_is_drawn_once() -> None:
+    keys = [curve.key for curve in components_of(["reward/score", "reward/format", "reward/tagged", "critic/x"])]
+    assert keys == ["reward/format"]

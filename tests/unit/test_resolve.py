@@ -16,7 +16,15 @@ from slipway.resolve import plan
 
 CONFIG = {
     "models": {"small": {"demo": {"data": "sums"}}},
-    "data": {"sums": {"task": "reasoning_gym", "sources": [{"dataset": "chain_sum"}], "train": 100, "heldout": 50, "warmup": 10}},
+    "data": {
+        "sums": {
+            "task": "reasoning_gym",
+            "sources": [{"dataset": "chain_sum"}],
+            "train": 100,
+            "heldout": 50,
+            "warmup": 10,
+        }
+    },
     "evaluation": {"heldout": {"data": "sums"}},
     "runs": {
         "demo": {

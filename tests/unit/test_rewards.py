@@ -230,7 +230,7 @@ def test_settings_that_reward_nothing_are_refused(settings: dict, said: str) -> 
 
 def test_only_programs_have_style() -> None:
     with pytest.raises(ValidationError, match=r"reward\.style is about programs"):
-        Data(task="reasoning_gym", dataset="chain_sum", train=1, heldout=1, reward={"style": 1.0})
+        Data(task="reasoning_gym", sources=[{"dataset": "chain_sum"}], train=1, heldout=1, reward={"style": 1.0})
 
 
 @pytest.mark.parametrize(
@@ -246,3 +246,20 @@ def test_style_is_the_linters_findings_a_line() -> None:
     assert components.style("import os\n\n\ndef add(a, b):\n    return a + b\n") == pytest.approx(2 / 3)
     assert components.style("import os, sys\n") == 0.0
     assert components.style("def add(") == components.style("") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "components"),
+    [
+        ("    return a + 1", {"syntax": 1.0, "style": 1.0}),
+        ("    return a +", {"syntax": 0.0, "style": 0.0}),
+        ("def f(a):\n    return a", {"syntax": 1.0, "style": 1.0}),
+        ("", {"syntax": 0.0, "style": 0.0}),
+    ],
+)
+def test_the_rest_of_a_function_is_judged_with_its_prompt(answer: str, components: dict[str, float]) -> None:
+    shown = "def f(a):\n"
+    own = {"style": "function", "entry_point": "f", "prompt": shown, "tests": "assert f(1) == 2"}
+    problem = json.dumps({"task": "code", "question": shown, "answer": "    return a + 1", "metadata": own})
+    result = score(f"```python\n{answer}\n```", problem, syntax=0.1, style=0.1)
+    assert {name: result.components[name] for name in components} == components

@@ -106,7 +106,7 @@ ROOMS = {
     "report",
 }
 SHARED = {"config", "manifest", "models"}
-SCORERS = {"data", "evaluate"}
+SCORERS = {"data", "evaluate", "preflight"}
 
 
 @pytest.mark.parametrize("room", sorted(ROOMS))

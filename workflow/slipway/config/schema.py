@@ -107,7 +107,9 @@ class CustomReward(Settings):
 class CodeLimits(Settings):
     """What a model-written program may use in the sandbox."""
 
-    seconds: Annotated[Real, Field(gt=0, le=600)] = Field(5.0, description="wall clock for all tests of a program")
+    seconds: Annotated[Real, Field(gt=0, le=600)] = Field(
+        5.0, description="CPU time of a program; after three times that it is killed"
+    )
     memory_mib: Annotated[int, Field(ge=64, le=_LARGEST)] = Field(512, description="address space, MiB")
     processes: Annotated[int, Field(ge=1, le=4096)] = Field(16, description="processes and threads at a time")
     file_mib: Annotated[int, Field(ge=1, le=_LARGEST)] = Field(16, description="all files it writes together, MiB")

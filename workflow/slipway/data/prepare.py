@@ -27,7 +27,7 @@ from slipway.data.sources import GeneratedSource, Source, open_source
 from slipway.errors import SlipwayError
 from slipway.manifest import Manifest, hash_file, open_product, read_manifest
 from slipway.models.tokenizer import load_tokenizer
-from slipway.rewards import score
+from slipway.rewards import reward_text, score
 
 STAGE, HOLD_OUT = "prepare_data", "hold_out"
 VERSION = 2
@@ -137,6 +137,8 @@ class _Preparation:
         return {
             "version": VERSION,
             "settings": self._data.model_dump(mode="json"),
+            # with the text of a function of the user's
+            "reward": reward_text(self._data.reward),
             "sources": [source.identity() for source in self._sources],
             "tokenizer": {path.name: hash_file(path) for path in sorted(files)},
         }

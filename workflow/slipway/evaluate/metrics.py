@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from slipway import statistics
 from slipway.evaluate.samples import Sample
-from slipway.rewards import extract_answer
 
 
 def summarise(
@@ -40,7 +39,7 @@ def summarise(
         "stopped_by_length": float(np.mean([sample.stop == "length" for sample in samples])),
     }
     if samples_per_question > 1:
-        answers = [extract_answer(sample.response)[0] or None for sample in samples]
+        answers = [sample.answer or None for sample in samples]
         votes = [
             answers[start : start + samples_per_question] for start in range(0, len(answers), samples_per_question)
         ]

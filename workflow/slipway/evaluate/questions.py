@@ -74,5 +74,7 @@ def group_questions(questions: Sequence[Question]) -> dict[str, list[str]]:
 
 def _properties(question: Question) -> dict[str, str]:
     metadata = json.loads(question.extra_info["entry"])["metadata"]
+    if isinstance(metadata.get("metadata"), dict):  # reasoning-gym's own, in that of its task
+        metadata = metadata["metadata"]
     single = {name: str(value) for name, value in metadata.items() if isinstance(value, str | int | float)}
     return {"source": question.data_source, **single}

@@ -36,6 +36,7 @@ class Sample(Answer):
     tagged: bool
     components: dict[str, float]
     ground_truth: str
+    answer: str
 
 
 def write_samples(path: Path, samples: Iterable[Sample]) -> None:

@@ -16,4 +16,5 @@ def score_answer(question: Question, answer: Answer) -> Sample:
         tagged=result.tagged,
         components=result.components,
         ground_truth=question.ground_truth,
+        answer=result.answer,
     )

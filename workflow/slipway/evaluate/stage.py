@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -92,11 +93,14 @@ def _evaluate(
 ) -> dict[str, Any]:
     questions = read_questions(task.data_folder / "heldout.parquet", task.settings.questions)
     answers = _generate_missing(_open_journal(product.folder, files, task), loaded, questions, task, which)
-    samples = [
-        score_answer(question, answers[question.question_id, sample])
+    pairs = [
+        (question, answers[question.question_id, sample])
         for question in questions
         for sample in range(task.settings.samples)
     ]
+    # as many at once as verl's reward workers have: a program's tests wait for other processes
+    with ThreadPoolExecutor() as threads:
+        samples = list(threads.map(lambda pair: score_answer(*pair), pairs))
     write_samples(product.folder / f"{task.name}.jsonl", samples)
     metrics = summarise(samples, task.settings.samples, group_questions(questions))
     low, high = metrics["accuracy_ci95"]

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,15 @@ from slipway.preflight.disk import check_disk
 from slipway.preflight.findings import Finding, Severity, as_markdown, errors, write_findings
 from slipway.preflight.planning.calibration import GIB, MEMORY_BAND
 from slipway.preflight.planning.memory import checkpoint_bytes_of
-from slipway.preflight.reward_canary import Reward, check_reward
+from slipway.preflight.reward_canary import Groups, Reward, check_reward, check_variance
 from slipway.preflight.rules.batches import arithmetic
 from slipway.preflight.rules.memory import forecast_of
+from slipway.preflight.sandbox import check_sandbox
 from slipway.preflight.static import check_run
 from slipway.preflight.subject import Subject
 from slipway.preflight.versions import check_kernels, check_pairs, installed
 
-VERSION = 3
+VERSION = 4
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +45,8 @@ class Candidate:
     data_folder: Path
     heldout_folders: Mapping[str, Path]
     megatron_manifest: Path
+    base_samples: Mapping[str, Path]
+    """Where the base model's answers are, by evaluation, once rule evaluate has written them."""
     compute_score: Reward
 
     @property
@@ -74,8 +77,8 @@ def preflight(candidate: Candidate, manifest_path: Path, folder: Path) -> None:
     with open_product("preflight", manifest_path, folder, product_inputs) as product:
         if product.restore():
             return
-        findings, lengths = _check(candidate, folder)
-        tables = _tables(candidate, lengths)
+        findings, measured = _check(candidate, folder)
+        tables = _tables(candidate, measured)
         write_findings(folder, candidate.name, findings, tables)
         for finding in findings:
             if finding.severity is not Severity.ERROR:
@@ -95,13 +98,24 @@ def preflight(candidate: Candidate, manifest_path: Path, folder: Path) -> None:
             facts={
                 "findings": [asdict(finding) for finding in findings],
                 "layout": asdict(candidate.layout),
-                "lengths": {split: asdict(measured) for split, measured in lengths.items()},
+                "lengths": {split: asdict(lengths) for split, lengths in measured.lengths.items()},
+                "score_seconds": measured.score_seconds,
+                "base_groups": {name: asdict(groups) for name, groups in measured.groups.items()},
             },
         )
         write_text(manifest_path.with_suffix(".md"), as_markdown(candidate.name, findings, tables))
 
 
-def _check(candidate: Candidate, folder: Path) -> tuple[list[Finding], dict[str, inputs.Lengths]]:
+@dataclass
+class Measured:
+    """What was measured on data: prompt lengths by split, seconds a score, the base model's groups by evaluation."""
+
+    lengths: dict[str, inputs.Lengths] = field(default_factory=dict)
+    groups: dict[str, Groups] = field(default_factory=dict)
+    score_seconds: float | None = None
+
+
+def _check(candidate: Candidate, folder: Path) -> tuple[list[Finding], Measured]:
     run = candidate.run
     findings = check_run(candidate.name, run, candidate.subject)
     findings += check_pairs(installed())
@@ -110,25 +124,34 @@ def _check(candidate: Candidate, folder: Path) -> tuple[list[Finding], dict[str,
     findings += check_disk(candidate.name, run, candidate.model, folder)
     findings += check_with_verl(candidate.name, candidate.resolved)
     findings += inputs.check_tokenizer(run.model, candidate.model_folder, candidate.model)
-    if not errors(findings):
-        tokenizer = load_tokenizer(candidate.model_folder)
-        train = inputs.read_split(candidate.data_folder / "train.parquet")
-        faults, seconds = check_reward(run.data, train, candidate.compute_score)
-        findings += faults
-        if seconds is not None:
-            logger.info("preflight %s: a score takes %.1f ms", candidate.name, 1000 * seconds)
-        lengths = {"training": inputs.measure_prompts(train, tokenizer, run.grpo.max_prompt_length)}
-        for name, path in candidate.heldout_folders.items():
-            heldout = inputs.read_split(path / "heldout.parquet")
-            findings += inputs.check_disjoint(candidate.name, train, heldout)
-            lengths[f"held-out ({name})"] = inputs.measure_prompts(heldout, tokenizer, run.grpo.max_prompt_length)
-        for split, measured in lengths.items():
-            findings += inputs.check_lengths(candidate.name, run, split, measured)
-        return findings, lengths
-    return findings, {}
+    measured = Measured()
+    if errors(findings):
+        return findings, measured
+    tokenizer = load_tokenizer(candidate.model_folder)
+    train = inputs.read_split(candidate.data_folder / "train.parquet")
+    findings += check_sandbox(run.data, train)
+    if errors(findings):
+        return findings, measured
+    faults, measured.score_seconds = check_reward(run.data, train, candidate.compute_score)
+    findings += faults
+    if measured.score_seconds is not None:
+        logger.info("preflight %s: a score takes %.1f ms", candidate.name, 1000 * measured.score_seconds)
+    measured.lengths["training"] = inputs.measure_prompts(train, tokenizer, run.grpo.max_prompt_length)
+    for name, path in candidate.heldout_folders.items():
+        heldout = inputs.read_split(path / "heldout.parquet")
+        findings += inputs.check_disjoint(candidate.name, train, heldout)
+        limit = run.grpo.max_prompt_length
+        measured.lengths[f"held-out ({name})"] = inputs.measure_prompts(heldout, tokenizer, limit)
+        samples = candidate.base_samples[name]
+        if samples.is_file() and not faults:
+            flat, measured.groups[name] = check_variance(candidate.name, samples, heldout, candidate.compute_score)
+            findings += flat
+    for split, lengths in measured.lengths.items():
+        findings += inputs.check_lengths(candidate.name, run, split, lengths)
+    return findings, measured
 
 
-def _tables(candidate: Candidate, lengths: Mapping[str, inputs.Lengths]) -> str:
+def _tables(candidate: Candidate, measured: Measured) -> str:
     run, layout = candidate.run, candidate.layout
     actor = [layout.tensor, layout.pipeline, layout.context, layout.expert, layout.data]
     tensor = candidate.subject.count(f"{ROLLOUT}.tensor_model_parallel_size") or 1
@@ -154,13 +177,26 @@ def _tables(candidate: Candidate, lengths: Mapping[str, inputs.Lengths]) -> str:
                 [
                     (
                         f"{split} prompts: longest / mean / limit, tokens",
-                        f"{measured.longest} / {measured.mean:.1f} / {run.grpo.max_prompt_length}",
+                        f"{lengths.longest} / {lengths.mean:.1f} / {run.grpo.max_prompt_length}",
                     )
-                    for split, measured in lengths.items()
+                    for split, lengths in measured.lengths.items()
                 ],
             ),
+            "",
+            "## Reward",
+            "",
+            *_table(("quantity", "value"), _reward_rows(measured)),
         ]
     )
+
+
+def _reward_rows(measured: Measured) -> list[tuple[str, str]]:
+    seconds = measured.score_seconds
+    rows = [("time of a score, ms", "not measured" if seconds is None else f"{1000 * seconds:.1f}")]
+    for name, groups in measured.groups.items():
+        what = f"groups of the base model's answers ({name}) that all earn the same"
+        rows.append((what, f"{groups.without_variance} of {groups.groups}"))
+    return rows
 
 
 def _memory(candidate: Candidate) -> list[str]:

@@ -1,5 +1,6 @@
 """Which of verl's metrics the report draws, what they mean, and in what unit."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 
@@ -34,6 +35,23 @@ LEARNING = (
         unit="share at the length limit",
         hint="A cut-off answer can hardly score.",
         percent=True,
+    ),
+)
+
+# Components of the reward before weighting: slipway.launch.trainer logs `reward/<name>`.
+COMPONENTS = (
+    Curve("reward/correct", "Right answers", "share of a step's answers", "What evaluation counts.", percent=True),
+    Curve("reward/correctness", "Correctness", "mean, 0 to 1", "The task's own score, partial credit included."),
+    Curve(
+        "reward/format", "Format", "share in the asked form", "Such as answer tags, a box, a code block.", percent=True
+    ),
+    Curve("reward/syntax", "Syntax", "share that compiles", "Programs that are Python at all.", percent=True),
+    Curve("reward/style", "Style", "mean, 0 to 1", "1 less the linter's findings a line."),
+    Curve("reward/length", "Length penalty", "mean, -1 to 0", "-1 is a response at or beyond the upper limit."),
+    Curve("reward/custom", "Custom", "mean", "What the run's own function returned."),
+    Curve("reward/answered", "Answered", "share with any answer", "The others were empty.", percent=True),
+    Curve(
+        "reward/tagged", "Tagged", "share in the asked form", "Such as answer tags, a box, a code block.", percent=True
     ),
 )
 
@@ -122,3 +140,9 @@ PHASES = (
 )
 # The part of a step that no timer covers.
 OTHER = ("other", "#b3bac4")
+
+
+def components_of(logged: Collection[str]) -> list[Curve]:
+    """Return the curves of the components among the `logged` keys: each once, where one says the same as another."""
+    left_out = {"reward/tagged"} if "reward/format" in logged else set()
+    return [curve for curve in COMPONENTS if curve.key in logged and curve.key not in left_out]

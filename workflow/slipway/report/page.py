@@ -131,8 +131,10 @@ def _facts(page: Page) -> dict[str, str]:
 
 
 def _figures(training: Training) -> dict[str, list[charts.Chart]]:
+    logged = {key for step in training.steps for key in step.values}
     figures = {
         "Learning": charts.draw_curves(training, curves.LEARNING) + charts.draw_validation(training),
+        "Reward components": charts.draw_curves(training, curves.components_of(logged)),
         "Policy": charts.draw_curves(training, curves.POLICY),
         "Time and memory": charts.draw_step_time(training) + charts.draw_curves(training, curves.SYSTEM),
     }

@@ -8,7 +8,7 @@ from slipway.errors import SlipwayError
 from slipway.rewards import components
 from slipway.rewards.custom import call_custom
 from slipway.rewards.entry import read_entry
-from slipway.rewards.scorers import scorer_for
+from slipway.rewards.scorers import code, scorer_for
 from slipway.rewards.settings import read_reward
 
 
@@ -26,6 +26,8 @@ class Score:
     answered: bool
     tagged: bool
     components: dict[str, float]
+    answer: str
+    """What was found in the response to score; empty when there was nothing."""
 
 
 def score(response: str, entry: str, reward: str) -> Score:
@@ -45,10 +47,13 @@ def score(response: str, entry: str, reward: str) -> Score:
     values = {"correctness": correctness}
     if settings.format:
         values["format"] = float(answer.in_form)
-    if settings.syntax:
-        values["syntax"] = components.syntax(answer.text)
-    if settings.style:
-        values["style"] = components.style(answer.text)
+    if settings.syntax or settings.style:  # of task code alone
+        # an answer may be the rest of a function that its prompt begins
+        program = code.program(answer.text, problem) if answered else ""
+        if settings.syntax:
+            values["syntax"] = components.syntax(program)
+        if settings.style:
+            values["style"] = components.style(program)
     if settings.length is not None:
         values["length"] = components.length(settings.length, response)
     if settings.custom is not None:
@@ -59,6 +64,7 @@ def score(response: str, entry: str, reward: str) -> Score:
         answered=answered,
         tagged=answer.in_form,
         components=values,
+        answer=answer.text if answered else "",
     )
 
 

@@ -53,8 +53,6 @@ def _apps(record: Record) -> Problem:
             f"assert {name}({', '.join(map(repr, arguments))}) == {_unwrapped(expected)!r}"
             for arguments, expected in zip(inputs, outputs, strict=True)
         )
-        if solutions and "class Solution" in solutions[0]:
-            tests = f"{name} = Solution().{name}\n{tests}"
         starter = record.text("starter_code").strip() if record.has("starter_code") else ""
         shown = f"{question}\n{starter}" if starter else question
         return Problem(shown, solutions[0] if solutions else "", _metadata("function", name, tests))

@@ -112,7 +112,7 @@ def test_lists_are_taken_for_tuples() -> None:
 
 def test_the_old_form_is_explained() -> None:
     with pytest.raises(
-        ValueError, match=r"dataset now stand in a list of sources; write `sources: \[\{dataset: chain_sum"
+        ValueError, match=r"dataset: belongs to an entry of `sources`; write `sources: \[\{dataset: chain_sum"
     ):
         Data(task="reasoning_gym", dataset="chain_sum", train=1, heldout=1)
 
@@ -159,3 +159,13 @@ def test_datasets_with_manners_of_their_own_are_made(dataset: str, tmp_path: Pat
     # the scorer of the one raises about words; the config of the other has no validate()
     manifest = prepare_data(settings(dataset=dataset, parameters={}, train=20, heldout=10, warmup=0), tmp_path)
     assert manifest.facts["problems"] == {"heldout": 10, "train": 20}
+
+
+def test_another_text_of_the_users_function_prepares_again(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text("def mine(response, answer, entry):\n    return 1.0\n")
+    wanted = settings(train=20, heldout=10, warmup=0, reward={"custom": {"function": f"{mine}:mine"}})
+    first = prepare_data(wanted, tmp_path / "data")
+    assert prepare_data(wanted, tmp_path / "data") == first
+    mine.write_text("def mine(response, answer, entry):\n    return 0.5\n")
+    assert prepare_data(wanted, tmp_path / "data").fingerprint != first.fingerprint

@@ -101,22 +101,22 @@ def test_a_broken_model_folder_is_a_problem_of_its_key(model, tmp_path, damage, 
     ],
 )
 def test_a_data_set_that_cannot_be_made_is_a_problem_of_its_key(changes, said, tmp_path):
-    problems = problems_of({"data": {"sums": changes}}, tmp_path)
+    problems = problems_of({"data": {"sums": {"sources": [{"dataset": "chain_sum"} | changes]}}}, tmp_path)
     assert len(problems) == 1, problems
-    assert problems[0].startswith("data.sums: ")
+    assert problems[0].startswith("data.sums.sources[0]: ")
     assert said in problems[0]
 
 
 def test_a_data_set_that_is_made_already_is_not_asked_about(tmp_path, monkeypatch):
     from slipway.config.schema import Data
-    from slipway.data import problems
+    from slipway.data.sources import generated
 
     settings = Data(**CONFIG["data"]["sums"]).model_dump(mode="json")
     folder = tmp_path / "data/sums"
     with open_product("prepare_data", folder / "manifest.json", folder, {"settings": settings}) as product:
         product.publish([], {})
     asked = []
-    monkeypatch.setattr(problems, "check_settings", lambda *settings: asked.append(settings))
+    monkeypatch.setattr(generated, "check_settings", lambda *settings: asked.append(settings))
     assert problems_of({}, tmp_path) == []
     assert asked == []
     assert problems_of({"data": {"sums": {"seed": 1}}}, tmp_path) == []

@@ -258,7 +258,7 @@ class Data(Settings):
         old = {key: raw[key] for key in ("dataset", "parameters") if key in raw} if isinstance(raw, dict) else {}
         if old:
             shown = ", ".join(f"{key}: {value}" for key, value in old.items())
-            raise ValueError(f"{' and '.join(old)} now stand in a list of sources; write `sources: [{{{shown}}}]`")
+            raise ValueError(f"{' and '.join(old)}: belongs to an entry of `sources`; write `sources: [{{{shown}}}]`")
         return raw
 
     @model_validator(mode="after")

@@ -47,7 +47,7 @@ class StoppableTrainer(PPOTrainerSync):
         super()._compute_metrics(batch, metrics, *args, **kwargs)
         keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
         fields = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
-        infos = [fields_of.get("reward_extra_info", {}) for fields_of in fields["extra_fields"].tolist()]
+        infos = [fields_of.get("reward_extra_info", {}) for fields_of in fields.pop("extra_fields").tolist()]
         metrics.update(means_of_components(infos))
 
     def _save_checkpoint(self) -> None:

@@ -29,7 +29,7 @@ demo: $(INSTALLED)
 # Problems first: they are the data's source, which the config has to find.
 demo-code: $(INSTALLED)
 	@python -P -m slipway.data.little_programs results/little-programs.jsonl
-	@snakemake --profile profiles/local --configfile workflow/presets/demo-code.yaml
+	@snakemake --profile profiles/local --configfile workflow/demo-code.yaml
 	@python -P scripts/report.py config.yaml demo-code --verdict
 
 demo-slurm: $(INSTALLED)

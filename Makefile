@@ -12,7 +12,7 @@ export RAY_USAGE_STATS_ENABLED := 0
 CASES ?= 2000
 SEED ?= 20261201
 
-.PHONY: demo demo-code demo-slurm differential test test-full check unit format lock schema clean help
+.PHONY: demo demo-code demo-slurm differential test test-full gpu-test check unit format lock schema clean help
 
 help:
 	@echo "make demo       train, evaluate and report a small model on this machine's CPU (results/demo/report.html)"
@@ -20,6 +20,7 @@ help:
 	@echo "make demo-slurm the same on a SLURM cluster of two nodes that it brings up on this machine (root; Debian's SLURM)"
 	@echo "make test       everything that CI runs"
 	@echo "make differential  compare preflight's verdict with verl's and Megatron-core's own on random configurations"
+	@echo "make gpu-test   tests on a CUDA machine, with the python3 of its stack (docs/gpu.md)"
 	@echo "make check      format, lint, types and unit tests, in under two minutes"
 
 demo: $(INSTALLED)
@@ -52,6 +53,11 @@ test: check
 # With the tests that are too long for CI; docs/measurements has the last result.
 test-full: check
 	bash tests/run.sh full
+
+# Needs no .venv: a CUDA machine has its own interpreter and stack. A few minutes.
+gpu-test:
+	@python3 -c "import torch; assert torch.cuda.is_available(), 'gpu-test: torch sees no CUDA device'"
+	PYTHONPATH="$(CURDIR)/workflow:$$PYTHONPATH" python3 -m pytest tests/gpu
 
 # Slipway's verdict against that of verl and Megatron-core themselves, on random configurations.
 differential: $(INSTALLED)

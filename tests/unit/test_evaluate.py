@@ -32,7 +32,7 @@ CHARACTERS = "0123456789+-= what?"
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}={% endif %}"
 
 
-def make_model(folder: Path, seed: int = 0) -> Path:
+def make_model(folder: Path, seed: int = 0, hidden_size: int = 32) -> Path:
     vocabulary = {character: index for index, character in enumerate(dict.fromkeys(CHARACTERS))}
     vocabulary["<end>"] = len(vocabulary)
     core = Tokenizer(models.WordLevel(vocabulary, unk_token="0"))
@@ -44,7 +44,7 @@ def make_model(folder: Path, seed: int = 0) -> Path:
     model = Qwen2ForCausalLM(
         Qwen2Config(
             vocab_size=len(vocabulary),
-            hidden_size=32,
+            hidden_size=hidden_size,
             intermediate_size=64,
             num_hidden_layers=2,
             num_attention_heads=4,

@@ -72,7 +72,7 @@ class Pool:
             _examine,
             batched=True,
             batch_size=1,
-            num_proc=processes if processes > 1 else None,
+            num_proc=processes,
             remove_columns=["file", "start", "stop", "first"],
             features=datasets.Features.from_arrow_schema(schema),
             cache_file_name=str(path),

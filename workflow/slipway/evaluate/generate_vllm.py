@@ -49,6 +49,8 @@ def load_model(folder: Path) -> LoadedModel:
     del model
     if is_installed("flashinfer") and not any(map(is_installed, FLASHINFER_KERNELS)):
         os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
+    # torch has looked at the GPU in this process: a forked one could not use it
+    os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
     from vllm import LLM  # reads its environment when it is imported
 
     engine = LLM(

@@ -147,9 +147,8 @@ def test_untagged_demonstrations_are_a_habit_that_scores_nothing(data: Path, tmp
 
 
 def test_questions_too_long_for_the_model_are_refused(tmp_path: Path) -> None:
-    long = DATA.model_copy(
-        update={"parameters": {"min_terms": 200, "max_terms": 201}, "train": 1, "heldout": 2, "warmup": 2}
-    )
+    source = {"dataset": "chain_sum", "parameters": {"min_terms": 200, "max_terms": 201}}
+    long = Data.model_validate(DATA.model_dump() | {"sources": [source], "train": 1, "heldout": 2, "warmup": 2})
     prepare_data(long, tmp_path / "data")
     with pytest.raises(SlipwayError, match="takes at most 512"):
         make_demo_model(RECIPE, tmp_path / "data", tmp_path / "model")

@@ -29,6 +29,7 @@ def main() -> None:
     folder = arguments.folder.absolute()
     config = {
         "trainer": {
+            "device": "cpu",
             "total_training_steps": arguments.steps,
             "save_freq": arguments.save_every,
             "default_local_dir": str(folder / "train/checkpoints"),

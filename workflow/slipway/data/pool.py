@@ -14,6 +14,7 @@ from typing import Any
 import datasets
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from blake3 import blake3
 from numpy.typing import NDArray
 
@@ -38,7 +39,9 @@ FIELDS: list[tuple[str, pa.DataType]] = [
     ("order", pa.uint64()),
     ("normal", pa.uint64()),
 ]
+# What is read at a time: so many problems, or fewer where they are long.
 ROWS_AT_A_TIME = 20_000
+BYTES_AT_A_TIME = 32 * 2**20
 BANDS = ("bands", pa.list_(pa.uint64()))
 
 
@@ -91,6 +94,12 @@ class Pool:
         """Return the number of records, usable or not."""
         return sum(len(part) for part in self._parts)
 
+    @property
+    def text_bytes(self) -> int:
+        """Bytes of all entries, which hold every text of a problem but the worked answer."""
+        columns = [part.data.column("entry") for part in self._parts]
+        return sum(pc.sum(pc.binary_length(column)).as_py() or 0 for column in columns)
+
     def numbers(self, column: str) -> NDArray[Any]:
         """Return a column of numbers."""
         parts = [part.data.column(column).to_numpy() for part in self._parts]
@@ -105,11 +114,12 @@ class Pool:
     def batches(self, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the pool in order, with the number of each batch's first problem."""
         start = 0
+        count = min(ROWS_AT_A_TIME, 1 + BYTES_AT_A_TIME * len(self) // (1 + self.text_bytes))
         for part in self._parts:
             table = part.data.table.select(columns)
-            for first in range(0, len(table), ROWS_AT_A_TIME):
+            for first in range(0, len(table), count):
                 # `datasets` writes it in pieces of a few rows
-                (batch,) = table.slice(first, ROWS_AT_A_TIME).combine_chunks().to_batches()
+                (batch,) = table.slice(first, count).combine_chunks().to_batches()
                 yield start + first, batch
             start += len(table)
 

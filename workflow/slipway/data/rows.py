@@ -16,7 +16,9 @@ from slipway.data.rendering import MESSAGES, Rendering
 from slipway.manifest import atomic_path
 from slipway.rewards import reward_text
 
+# A row group, of which several copies are in memory: so many rows, or fewer where they are long.
 ROWS_OF_A_GROUP = 50_000
+BYTES_OF_A_GROUP = 64 * 2**20
 SHOWN = 1000  # letters of a rejected problem
 
 SCHEMA = pa.schema(
@@ -98,14 +100,16 @@ def _detail(candidates: Candidates, number: int) -> str:
 
 def _sort_into_groups(candidates: Candidates, chosen: Numbers, work: Path) -> Iterator[pa.Table]:
     """Yield the chosen problems in their order, a row group each: spread over files first, then sorted one by one."""
+    text_bytes = sum(pool.text_bytes for pool in candidates.pools)
+    rows = min(ROWS_OF_A_GROUP, 1 + BYTES_OF_A_GROUP * len(candidates.order) // (1 + text_bytes))
     rank = np.full(len(candidates.order), -1, dtype=np.int64)
     rank[chosen] = np.arange(len(chosen))
     columns = ["place", "question", "answer", "entry", "id"]
     files: dict[int, pa.RecordBatchFileWriter] = {}
     for start, batch in candidates.batches(columns):
         ranks = rank[start : start + len(batch)]
-        for group in np.unique(ranks[ranks >= 0] // ROWS_OF_A_GROUP).tolist():
-            places = np.flatnonzero((ranks >= 0) & (ranks // ROWS_OF_A_GROUP == group))
+        for group in np.unique(ranks[ranks >= 0] // rows).tolist():
+            places = np.flatnonzero((ranks >= 0) & (ranks // rows == group))
             part = batch.take(pa.array(places))
             part = part.append_column("rank", pa.array(ranks[places]))
             part = part.append_column("source", pa.array([candidates.source_of(start)] * len(places), pa.int32()))

@@ -3,8 +3,6 @@
 from slipway.cli import run, stage_parser, start
 from slipway.config.load import load_config, named
 from slipway.config.paths import ResultPaths
-from slipway.data import hold_out
-from slipway.resolve import surroundings_of_data
 
 
 def main() -> None:
@@ -15,6 +13,10 @@ def main() -> None:
     arguments = start(parser)
     config, paths = load_config(arguments.config), ResultPaths(arguments.results)
     settings = named(config.data, "data", arguments.data)
+    # after what can be told without it: datasets and torch take seconds to import
+    from slipway.data import hold_out
+    from slipway.resolve import surroundings_of_data
+
     around = surroundings_of_data(arguments.data, config, paths, arguments.processes)
     hold_out(settings, paths.held_out(arguments.data), around)
 

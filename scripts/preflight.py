@@ -94,14 +94,15 @@ def tell(findings: Sequence[Finding], as_json: bool) -> None:
 
 def check_everything(checked: Plan, name: str) -> None:
     """Check one run whose data and model are there, and publish its report."""
-    from slipway.preflight.stage import Candidate, preflight
-    from slipway.rewards.verl_function import compute_score
-
     resolved, paths, config = checked.resolved(name), checked.paths, checked.config
     model = config.models[resolved.run.model]
     architecture = architecture_of(resolved.run.model, model, paths)
     if architecture is None:
         raise SlipwayError(f"models.{resolved.run.model}: not there yet; run rule convert_megatron first")
+    # after what can be told without it: transformers takes seconds to import
+    from slipway.preflight.stage import Candidate, preflight
+    from slipway.rewards.verl_function import compute_score
+
     base = paths.evaluation(name, "base")
     preflight(
         Candidate(

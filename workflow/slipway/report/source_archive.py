@@ -39,7 +39,7 @@ def write_source(folder: Path) -> None:
     with (
         atomic_path(folder / ARCHIVE) as temporary,
         temporary.open("wb") as raw,
-        gzip.GzipFile(fileobj=raw, mode="wb", filename="", mtime=0) as packed,
+        gzip.GzipFile(fileobj=raw, mode="wb", filename="", compresslevel=6, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
         for name in sorted(_tracked() or _lying_there()):

@@ -1,4 +1,7 @@
-"""Loaded by every process that imports verl (`VERL_USE_EXTERNAL_MODULES`): registers our trainer where one is built."""
+"""Loaded by every process that imports verl (`VERL_USE_EXTERNAL_MODULES`): what Slipway changes about a training.
+
+It registers our trainer where one is built, and makes rows of nested tensors cheap where there are such tensors.
+"""
 
 import importlib
 from types import ModuleType
@@ -10,3 +13,8 @@ import wrapt
 @wrapt.when_imported("verl.trainer.ppo.v1")
 def _register(_module: ModuleType) -> None:
     importlib.import_module("slipway.launch.trainer")
+
+
+@wrapt.when_imported("torch.nested._internal.ops")
+def _cheapen_rows(_module: ModuleType) -> None:
+    importlib.import_module("slipway.launch.nested_rows").install()

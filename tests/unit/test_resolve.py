@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from slipway.config.identity import training_identity
 from slipway.config.load import ConfigError, overlay
 from slipway.manifest import open_product
 from slipway.models.architecture import read_architecture
@@ -133,3 +134,39 @@ def test_a_damaged_record_of_the_start_is_named(content, tmp_path):
     assert len(problems) == 1, problems
     assert "runs.demo: " in problems[0]
     assert "started.json: damaged" in problems[0]
+
+
+def gpu_config(**grpo: object) -> dict:
+    config = copy.deepcopy(CONFIG)
+    grpo = {"max_prompt_length": 32, "max_response_length": 32} | grpo
+    config["runs"]["demo"] |= {"device": "cuda", "gpus_per_node": 1, "steps": 10, "grpo": grpo}
+    return config
+
+
+def test_micro_batches_are_made_by_tokens_on_a_gpu_unless_given(tmp_path):
+    resolved = plan(gpu_config(), tmp_path).resolved("demo").verl.flat()
+    assert resolved["actor_rollout_ref.actor.use_dynamic_bsz"] is True
+    assert resolved["actor_rollout_ref.ref.log_prob_use_dynamic_bsz"] is True
+    # 64 prompts with 8 responses of 64 tokens each make less than what keeps a GPU busy
+    assert resolved["actor_rollout_ref.actor.ppo_max_token_len_per_gpu"] == 64 * 8 * 64
+    given = plan(gpu_config(micro_batch_size=16), tmp_path).resolved("demo").verl.flat()
+    assert given["actor_rollout_ref.actor.use_dynamic_bsz"] is False
+    assert given["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"] == 16
+    assert given["actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu"] == 16
+
+
+def test_a_run_that_has_begun_keeps_its_micro_batches(tmp_path, monkeypatch):
+    config = gpu_config()
+    begun = plan(config, tmp_path).resolved("demo").verl
+    identity = training_identity(begun.plain()) | {"actor_rollout_ref.actor.ppo_max_token_len_per_gpu": 4096}
+    monkeypatch.setattr("slipway.resolve._started", lambda paths, run: identity)
+    kept = plan(config, tmp_path).resolved("demo").verl.flat()
+    assert kept["actor_rollout_ref.actor.ppo_max_token_len_per_gpu"] == 4096
+
+
+def test_an_engine_of_one_gpu_has_no_further_process(tmp_path):
+    key = "actor_rollout_ref.rollout.engine_kwargs.vllm.distributed_executor_backend"
+    config = gpu_config()
+    assert plan(config, tmp_path).resolved("demo").verl.flat()[key] == "uni"
+    config["runs"]["demo"] |= {"gpus_per_node": 2, "parallel": {"rollout_tensor": 2}}
+    assert key not in plan(config, tmp_path).resolved("demo").verl.flat()

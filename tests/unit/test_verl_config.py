@@ -16,7 +16,15 @@ def resolve(folder: str = "results", **changes):
     settings = {"model": "m", "data": "d", "evaluation": ["e"], "steps": 40, **changes}
     names = ("model", "megatron", "train.parquet", "heldout.parquet", "demo/train/checkpoints")
     files = verl.RunFiles(*(Path("/") / folder / name for name in names))
-    return verl.resolve("demo", Run(**settings), DATA, Parallel(tensor=2), files, {f"{verl.ROLLOUT}.name": "vllm"})
+    return verl.resolve(
+        "demo",
+        Run(**settings),
+        DATA,
+        Parallel(tensor=2),
+        verl.MicroBatches(8, 8),
+        files,
+        {f"{verl.ROLLOUT}.name": "vllm"},
+    )
 
 
 def resolved(**changes) -> dict:

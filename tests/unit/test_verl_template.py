@@ -18,7 +18,7 @@ def settings(folder: str = "results", parallel: Parallel = Parallel(), **changes
     names = ("model", "megatron", "train.parquet", "heldout.parquet", "demo/train/checkpoints")
     files = verl.RunFiles(*(Path("/") / folder / name for name in names))
     device = {f"{verl.ROLLOUT}.name": "vllm"}
-    return verl.settings_of(run, DATA, parallel, files) | device | verl.flatten(run.verl)
+    return verl.settings_of(run, DATA, parallel, verl.MicroBatches(8, 8), files) | device | verl.flatten(run.verl)
 
 
 def check_exact(given: dict, template: Template) -> None:
@@ -88,7 +88,7 @@ def test_runs_of_one_kind_compose_once_and_later_processes_never(tmp_path, monke
         run = Run(**{"model": "m", "data": "d", "evaluation": ["e"], "steps": 40, **changes})
         files = verl.RunFiles(*[tmp_path / "made/by/run"] * 5)
         config, problems = verl.resolve(
-            "demo", run, DATA, Parallel(), files, {f"{verl.ROLLOUT}.name": "vllm"}, tmp_path
+            "demo", run, DATA, Parallel(), verl.MicroBatches(8, 8), files, {f"{verl.ROLLOUT}.name": "vllm"}, tmp_path
         )
         assert problems == []
         return config.text()
@@ -110,12 +110,12 @@ def test_a_damaged_template_is_made_again(content, tmp_path, monkeypatch):
     files = verl.RunFiles(*[tmp_path / "made/by/run"] * 5)
     device = {f"{verl.ROLLOUT}.name": "vllm"}
     folder = tmp_path / "composed"
-    expected, _ = verl.resolve("demo", run, DATA, Parallel(), files, device, folder)
+    expected, _ = verl.resolve("demo", run, DATA, Parallel(), verl.MicroBatches(8, 8), files, device, folder)
     (kept,) = folder.glob("*.json")
     whole = kept.read_text()
     kept.write_text(content)
     monkeypatch.setattr(verl, "_templates", {})
-    again, problems = verl.resolve("demo", run, DATA, Parallel(), files, device, folder)
+    again, problems = verl.resolve("demo", run, DATA, Parallel(), verl.MicroBatches(8, 8), files, device, folder)
     assert problems == []
     assert again.text() == expected.text()
     assert kept.read_text() == whole

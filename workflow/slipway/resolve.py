@@ -24,6 +24,7 @@ from slipway.models.demo_dimensions import DEMO_MAX_POSITIONS, DEMO_VOCAB_SIZE
 from slipway.models.known import find_folder
 from slipway.models.parameters import stored_parameters
 from slipway.preflight.auto_layout import fastest_layout, layout_on_cpu
+from slipway.preflight.auto_micro_batch import largest_micro_batches, least_micro_batches, micro_batches_on_cpu
 from slipway.preflight.findings import Finding, Severity, errors
 from slipway.preflight.static import check_run
 from slipway.preflight.subject import Subject, subject_of_run
@@ -244,11 +245,18 @@ def _resolve_run(name: str, run: Run, config: Config, paths: ResultPaths) -> tup
     # makes verl's Megatron model compute what the model was made for
     corrections = {} if model is None else verl.transformer_overrides(model.corrections)
 
-    def settle(parallel: Parallel) -> tuple[verl.VerlConfig | None, list[Problem]]:
-        return verl.resolve(name, run, data, parallel, files, _device_settings(run) | corrections, paths.composed)
+    def settle(parallel: Parallel, micro_batches: verl.MicroBatches) -> _Settled:
+        device = _device_settings(run, parallel) | corrections
+        return verl.resolve(name, run, data, parallel, micro_batches, files, device, paths.composed)
 
-    parallel, resolved, problems = _with_layout(name, run, data, model, started, settle)
-    if parallel is None or resolved is None:
+    parallel, problems = _layout(name, run, data, model, started, settle)
+    if parallel is None:
+        return None, problems
+    micro_batches, problems = _micro_batches(name, run, data, model, parallel, started, settle)
+    if micro_batches is None:
+        return None, problems
+    resolved, problems = settle(parallel, micro_batches)
+    if resolved is None:
         return None, problems
     subject = subject_to_judge(name, run, data, resolved, model)
     findings = check_run(name, run, subject)
@@ -263,35 +271,66 @@ def _resolve_run(name: str, run: Run, config: Config, paths: ResultPaths) -> tup
     return ResolvedRun(name, run, parallel, resolved, tuple(findings)), problems
 
 
-def _with_layout(
+_Settled = tuple[verl.VerlConfig | None, list[Problem]]
+_Settle = Callable[[Parallel, verl.MicroBatches], _Settled]
+
+
+def _layout(
     name: str,
     run: Run,
     data: Data,
     model: Architecture | None,
     started: Mapping[str, Any] | None,
-    settle: Callable[[Parallel], tuple[verl.VerlConfig | None, list[Problem]]],
-) -> tuple[Parallel | None, verl.VerlConfig | None, list[Problem]]:
-    """Decide the layout, and return it with the verl config that `settle` makes of it."""
+    settle: _Settle,
+) -> tuple[Parallel | None, list[Problem]]:
+    """Decide the layout; `settle` makes a verl config of a layout and micro batches."""
     if isinstance(run.parallel, Parallel):
-        return run.parallel, *settle(run.parallel)
+        return run.parallel, []
     if started is not None:
         # frozen: another choice, made by a later version or for another machine, would not fit the checkpoint
-        frozen = _layout_of_identity(started)
-        return frozen, *settle(frozen)
+        return _layout_of_identity(started), []
     try:
         if run.device == "cpu":
-            chosen = layout_on_cpu(run.nodes, run.gpus_per_node, model)
-        else:
-            # the forecast looks at lengths, batches and switches, which no layout changes
-            resolved, problems = settle(Parallel())
-            if resolved is None:
-                return None, None, problems
-            chosen = fastest_layout(subject_to_judge(name, run, data, resolved, model))
+            return layout_on_cpu(run.nodes, run.gpus_per_node, model), []
+        # the forecast looks at lengths, batches and switches, which no layout changes
+        resolved, problems = settle(Parallel(), _given_micro_batches(run) or least_micro_batches(run.grpo))
+        if resolved is None:
+            return None, problems
+        return fastest_layout(subject_to_judge(name, run, data, resolved, model)), []
     except SlipwayError as error:
         where = f"{run.nodes} node(s) x {run.gpus_per_node} GPUs of {run.gpu_memory_gib:g} GiB"
         remedy = "Use more or larger GPUs, smaller micro batches, offload under `verl:`, or give an explicit layout."
-        return None, None, [Problem(f"runs.{name}.parallel", "auto", f"on {where}, {error}.", remedy)]
-    return chosen, *settle(chosen)
+        return None, [Problem(f"runs.{name}.parallel", "auto", f"on {where}, {error}.", remedy)]
+
+
+def _micro_batches(
+    name: str,
+    run: Run,
+    data: Data,
+    model: Architecture | None,
+    parallel: Parallel,
+    started: Mapping[str, Any] | None,
+    settle: _Settle,
+) -> tuple[verl.MicroBatches | None, list[Problem]]:
+    """Decide how large a pass is, for a layout."""
+    given = _given_micro_batches(run)
+    if given is not None:
+        return given, []
+    if started is not None:  # frozen, as the layout is
+        return verl.micro_batches_of(started), []
+    if run.device == "cpu":
+        ranks = parallel.tensor * parallel.pipeline * parallel.context
+        return micro_batches_on_cpu(run.grpo, max(1, run.nodes * run.gpus_per_node // ranks)), []
+    least = least_micro_batches(run.grpo)
+    resolved, problems = settle(parallel, least)
+    if resolved is None:
+        return None, problems
+    return largest_micro_batches(subject_to_judge(name, run, data, resolved, model)) or least, []
+
+
+def _given_micro_batches(run: Run) -> verl.MicroBatches | None:
+    size = run.grpo.micro_batch_size
+    return None if size == "auto" else verl.MicroBatches(size, run.grpo.log_prob_micro_batch_size or size)
 
 
 def _layout_of_identity(identity: Mapping[str, Any]) -> Parallel:
@@ -303,11 +342,15 @@ def _layout_of_identity(identity: Mapping[str, Any]) -> Parallel:
     return Parallel(**values)
 
 
-def _device_settings(run: Run) -> dict[str, Any]:
+def _device_settings(run: Run, parallel: Parallel) -> dict[str, Any]:
     settings = dict(VERL_SETTINGS)
     if run.device == "cpu":
         return settings | cpu_environment.overrides(run.gpus_per_node)
-    return settings | {f"{verl.ROLLOUT}.name": "vllm"}
+    settings[f"{verl.ROLLOUT}.name"] = "vllm"
+    if parallel.rollout_tensor == 1:
+        # verl has vLLM start one more process for the one GPU of an engine, which imports all of it once more
+        settings[f"{verl.ROLLOUT}.engine_kwargs.vllm.distributed_executor_backend"] = "uni"
+    return settings
 
 
 def _started(paths: ResultPaths, run: str) -> Mapping[str, Any] | None:

@@ -337,9 +337,12 @@ class Grpo(Settings):
         None,
         description="prompts per optimizer step; null: prompts_per_step (one optimizer step a training step)",
     )
-    micro_batch_size: Positive = Field(8, description="responses per forward/backward pass on one GPU")
+    micro_batch_size: Literal["auto"] | Positive = Field(
+        "auto",
+        description="responses per forward/backward pass on one GPU; auto: as many tokens as fit by forecast",
+    )
     log_prob_micro_batch_size: Positive | None = Field(
-        None, description="responses per log-probability pass on one GPU; null: micro_batch_size"
+        None, description="responses per log-probability pass on one GPU; null: as micro_batch_size"
     )
     learning_rate: Annotated[Real, Field(gt=0, le=1)] = Field(1e-6, description="peak learning rate of Adam")
     lr_schedule: Literal["constant", "linear", "cosine"] = Field(
@@ -361,6 +364,15 @@ class Grpo(Settings):
     max_prompt_length: Positive = Field(512, description="tokens; longer prompts are an error of preflight")
     max_response_length: Positive = Field(1024, description="tokens; generation stops there")
     seed: NotNegative = Field(0, description="seed of data order, rollouts and training")
+
+    @model_validator(mode="after")
+    def _both_or_neither_is_auto(self) -> "Grpo":
+        if self.micro_batch_size == "auto" and self.log_prob_micro_batch_size is not None:
+            raise ValueError(
+                f"log_prob_micro_batch_size: {self.log_prob_micro_batch_size} responses, where micro_batch_size: auto "
+                "makes passes by tokens; leave it out, or give micro_batch_size a number too"
+            )
+        return self
 
 
 class Run(Settings):

@@ -91,6 +91,16 @@ def transformer_overrides(fields: Mapping[str, Any], roles: Sequence[str] = (ACT
 
 
 @dataclass(frozen=True)
+class MicroBatches:
+    """What one pass on a GPU takes: so many responses, or as many as make up so many tokens."""
+
+    update: int
+    log_prob: int
+    """Of a pass for log-probabilities, of the policy and of the reference model."""
+    by_tokens: bool = False
+
+
+@dataclass(frozen=True)
 class VerlConfig:
     """The complete verl config of a run: what runs of its kind share, and its own values."""
 
@@ -115,6 +125,7 @@ def resolve(
     run: Run,
     data: Data,
     parallel: Parallel,
+    micro_batches: MicroBatches,
     files: "RunFiles",
     device_settings: Mapping[str, Any],
     cache_folder: Path | None = None,
@@ -128,7 +139,7 @@ def resolve(
     if problems:
         return None, problems
     extra = flatten(run.verl)
-    settings = settings_of(run, data, parallel, files) | dict(device_settings) | extra
+    settings = settings_of(run, data, parallel, micro_batches, files) | dict(device_settings) | extra
     values, shared = split_settings(settings)
     # with the names of `extra`: a template is kept only after they have been checked
     names = {"settings": sorted(values), "extra": sorted(extra)}
@@ -195,10 +206,11 @@ class RunFiles:
         self.checkpoints = checkpoints.absolute()
 
 
-def settings_of(run: Run, data: Data, parallel: Parallel, files: RunFiles) -> dict[str, Any]:
+def settings_of(
+    run: Run, data: Data, parallel: Parallel, micro_batches: MicroBatches, files: RunFiles
+) -> dict[str, Any]:
     """Return the dotted verl keys that follow from a run's settings."""
     grpo = run.grpo
-    log_prob_micro = grpo.log_prob_micro_batch_size or grpo.micro_batch_size
     schedule_steps = ENDLESS_SCHEDULE_STEPS if grpo.lr_schedule == "constant" else run.steps
     settings: dict[str, Any] = {
         "algorithm.adv_estimator": "grpo",
@@ -217,12 +229,9 @@ def settings_of(run: Run, data: Data, parallel: Parallel, files: RunFiles) -> di
         f"{ROLLOUT}.seed": grpo.seed,
         f"{ROLLOUT}.tensor_model_parallel_size": parallel.rollout_tensor,
         f"{ROLLOUT}.max_model_len": grpo.max_prompt_length + grpo.max_response_length,
-        f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu": log_prob_micro,
         # measures how far the rollout engine's probabilities are from the trainer's
         f"{ROLLOUT}.calculate_log_probs": True,
-        f"{REF}.log_prob_micro_batch_size_per_gpu": log_prob_micro,
         f"{ACTOR}.ppo_mini_batch_size": grpo.mini_batch_prompts or grpo.prompts_per_step,
-        f"{ACTOR}.ppo_micro_batch_size_per_gpu": grpo.micro_batch_size,
         f"{ACTOR}.data_loader_seed": grpo.seed,
         f"{ACTOR}.optim.lr": grpo.learning_rate,
         f"{ACTOR}.optim.lr_decay_style": grpo.lr_schedule,
@@ -267,12 +276,34 @@ def settings_of(run: Run, data: Data, parallel: Parallel, files: RunFiles) -> di
         "trainer.n_gpus_per_node": run.gpus_per_node,
         "trainer.resume_mode": "auto",
     }
+    settings |= micro_batch_settings(micro_batches)
     for role in (ACTOR, REF):
         settings |= {
             f"{role}.megatron.use_dist_checkpointing": True,
             f"{role}.megatron.dist_checkpointing_path": str(files.megatron),
         }
     return settings
+
+
+_PASSES = {
+    f"{ACTOR}.ppo": "update",
+    f"{ROLLOUT}.log_prob": "log_prob",
+    f"{REF}.log_prob": "log_prob",
+}
+
+
+def micro_batch_settings(micro_batches: MicroBatches) -> dict[str, Any]:
+    """Return the dotted verl keys that say how large a pass is."""
+    settings: dict[str, Any] = {f"{ACTOR}.use_dynamic_bsz": micro_batches.by_tokens}
+    form = "max_token_len_per_gpu" if micro_batches.by_tokens else "micro_batch_size_per_gpu"
+    return settings | {f"{prefix}_{form}": getattr(micro_batches, name) for prefix, name in _PASSES.items()}
+
+
+def micro_batches_of(identity: Mapping[str, Any]) -> MicroBatches:
+    """Return what a flat verl config says of the same."""
+    by_tokens = identity[f"{ACTOR}.use_dynamic_bsz"] is True
+    form = "max_token_len_per_gpu" if by_tokens else "micro_batch_size_per_gpu"
+    return MicroBatches(identity[f"{ACTOR}.ppo_{form}"], identity[f"{ROLLOUT}.log_prob_{form}"], by_tokens)
 
 
 def config_folder() -> Path:

@@ -14,6 +14,7 @@ import gc
 import json
 import os
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -35,6 +36,8 @@ LARGER = {"num_hidden_layers": 36, "hidden_size": 2048, "num_attention_heads": 1
 # scaled positions, which verl's Megatron model leaves out, change nothing about memory
 UNSCALED = {"rope_scaling": None}
 GIB = 2**30
+# of the GPU; the phases that are compared do not depend on it
+MEMORY = 140 * GIB
 
 
 @dataclass(frozen=True)
@@ -87,12 +90,18 @@ CONFIGURATIONS = (
 def main() -> None:
     """Measure what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokenizer", type=Path, required=True, help="folder with a tokenizer, which verl asks for")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--tokenizer", type=Path, help="folder with a tokenizer, which verl asks for")
+    parser.add_argument("--out", type=Path, help="file that lines are added to")
+    parser.add_argument("--judge", type=Path, help="measure nothing: compare such a file with today's forecast")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no configuration after so many")
     parser.add_argument("--only", nargs="+", type=int, help="numbers of configurations, from 0")
     parser.add_argument("--tiny", action="store_true", help="few small layers and short sequences: to try the script")
     arguments = parser.parse_args()
+    if arguments.judge:
+        judge([json.loads(line) for line in arguments.judge.read_text().splitlines()])
+        return
+    if not arguments.tokenizer or not arguments.out:
+        parser.error("give --tokenizer and --out, or --judge")
     began = time.monotonic()
     start_process_group()
     memory = device_memory()[1]
@@ -108,6 +117,23 @@ def main() -> None:
         with arguments.out.open("a") as file:
             file.write(json.dumps(line) + "\n")
         print(summary(line), flush=True)
+
+
+def judge(lines: list[dict[str, Any]]) -> None:
+    """Print today's forecast beside what was measured, and its errors over all and over those that fitted nothing."""
+    errors = {}
+    for line in lines:
+        asked = Configuration(**line["configuration"])
+        with tempfile.TemporaryDirectory() as temporary:
+            line |= forecast_of(asked, make_folder(asked, None, Path(temporary)), MEMORY)
+        print(summary(line))
+        if not line["error"]:
+            errors[line["number"]] = allocated(line)[0] / allocated(line)[1] - 1
+    # what calibration.ACTIVATION_EXCESS was fitted to are the even ones
+    judging = [abs(error) for number, error in errors.items() if number % 2]
+    figures = {"memory_error_median": statistics.median(judging), "memory_error_worst": max(judging)}
+    figures["over_all_worst"] = max(map(abs, errors.values()))
+    print(json.dumps({name: round(value, 4) for name, value in figures.items()}))
 
 
 def tiny(asked: Configuration) -> Configuration:
@@ -130,15 +156,15 @@ def start_process_group() -> None:
     initialize_global_process_group_ray()
 
 
-def make_folder(asked: Configuration, tokenizer: Path, folder: Path) -> Path:
-    """Write the model's config.json and somebody's tokenizer; there are no weights."""
+def make_folder(asked: Configuration, tokenizer: Path | None, folder: Path) -> Path:
+    """Write the model's config.json and somebody's tokenizer, if any; there are no weights."""
     source = find_folder(asked.model)
     assert source is not None
     config = json.loads((source / "config.json").read_text()) | dict(asked.changes)
     config.setdefault("bos_token_id", 0)
     config.setdefault("eos_token_id", 0)
     (folder / "config.json").write_text(json.dumps(config))
-    for pattern in TOKENIZER_FILES:
+    for pattern in TOKENIZER_FILES if tokenizer else ():
         for file in tokenizer.glob(pattern):
             shutil.copy(file, folder)
     return folder
@@ -315,6 +341,14 @@ def mean_negative_log_prob(model_output: Any, data: Any, dp_group: Any = None) -
     return loss, {"loss": loss.detach().item()}
 
 
+def allocated(line: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the bytes of torch's peak in the second update, forecast and measured, in an engine without a trainer."""
+    beyond = ("fragmentation", "workspace")
+    terms = line["forecast"]["update"]
+    expected = sum(size for name, size in terms.items() if "context" not in name and name not in beyond)
+    return expected, line["measured"]["second update"]["allocated"] - line["held_before"]
+
+
 def summary(line: Mapping[str, Any]) -> str:
     """Return the peak of the second update beside its forecast, in words."""
     asked = line["configuration"]
@@ -326,9 +360,7 @@ def summary(line: Mapping[str, Any]) -> str:
         return f"{what}: {line['error']}"
     if os.environ.get("VERL_PLATFORM") == "cpu":
         return f"{what}: ran in {line['seconds']} s; no memory figures on the CPU"
-    terms = line["forecast"]["update"]
-    expected = sum(size for name, size in terms.items() if "context" not in name and name != "fragmentation")
-    found = line["measured"]["second update"]["allocated"] - line["held_before"]
+    expected, found = allocated(line)
     if not found:
         return f"{what}: no memory was allocated on the GPU"
     reserved = line["measured"]["second update"]["reserved"]

@@ -1,6 +1,9 @@
 """The forecast of memory against what was measured, and its rules."""
 
+import json
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import yaml
@@ -20,6 +23,9 @@ from slipway.preflight.planning.workload import Recompute, Workload, workload_of
 from slipway.preflight.static import check_run
 from slipway.preflight.subject import Subject
 from slipway.preflight.walltime import check_walltime
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import memory as memory_benchmark
 
 H200 = GPUS["H200-141GB"].memory
 # what was trained before the project began, on one H200: Qwen2.5-0.5B's sizes with an output layer of its own
@@ -252,3 +258,27 @@ def test_an_engine_that_keeps_its_memory_is_counted_in_the_update():
         for sleeps in (True, False)
     )
     assert kept - plain == pytest.approx(0.5 * H200)
+
+
+ON_H200 = [
+    json.loads(line)
+    for line in (Path(__file__).parents[2] / "docs/measurements/2026-12-02-h200-memory.jsonl").read_text().splitlines()
+]
+
+
+@pytest.mark.parametrize("line", ON_H200, ids=lambda line: str(line["number"]))
+def test_forecast_of_what_was_measured_in_the_engine_alone(line, tmp_path):
+    asked = memory_benchmark.Configuration(**line["configuration"])
+    folder = memory_benchmark.make_folder(asked, None, tmp_path)
+    today = line | memory_benchmark.forecast_of(asked, folder, H200)
+    expected, found = memory_benchmark.allocated(today)
+    assert expected == pytest.approx(found, rel=0.03)
+    # what is called fitting fits: all that the device gave, with an engine that had no rollout beside it
+    needed = today["forecast"]["update"]
+    own = sum(size for name, size in needed.items() if name != "context of the rollout engine")
+    assert line["measured"]["second update"]["reserved"] + 2.5 * GIB <= own * (1 + MEMORY_BAND)
+    of_pass = today["forecast"]["log-probabilities"]["one pass"]
+    passed = line["measured"]["log-probabilities"]["allocated"] - line["held_before"]
+    if not asked.offload:
+        passed -= line["measured"]["model"]["allocated"] - line["held_before"]
+        assert of_pass == pytest.approx(passed, rel=0.05, abs=0.7 * GIB)

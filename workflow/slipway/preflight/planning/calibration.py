@@ -1,8 +1,10 @@
 """The constants that only measurement can set, with when and where they were set, and the band that follows.
 
-They are from trainings of a Qwen2 of 630 M parameters (24 layers, hidden 896, MLP 4,864, vocabulary 151,936) on one
-H200 (driver 580, torch 2.11, megatron-core 0.16.1, Transformer Engine 2.20.2, vLLM 0.22.1), measured before the project
-began; tests/unit/test_memory.py holds the figures and compares. Constants marked "assumed" have no measurement yet.
+They are from eighteen configurations of six models in verl's engine alone
+(docs/measurements/2026-12-02-h200-memory.jsonl) and from trainings of a Qwen2 of 630 M parameters (24 layers, hidden
+896, MLP 4,864, vocabulary 151,936) measured before the project began, all on one H200 (driver 580, torch 2.11,
+megatron-core 0.16.1, Transformer Engine 2.20.2, vLLM 0.22.1); tests/unit/test_memory.py compares with both. Constants
+marked "assumed" have no measurement yet.
 """
 
 GIB = float(2**30)
@@ -10,11 +12,12 @@ GIB = float(2**30)
 # --- memory ---------------------------------------------------------------------------------------------------
 # CUDA context, NCCL and cuDNN of a training process: NVML's figure less what torch had reserved, 2.42-2.81 GiB
 TRAINER_CONTEXT = 2.45 * GIB
-# allocated in an update beyond the terms that have a formula; 1.3-3.4 GiB over five trainings
-UPDATE_WORKSPACE = 2.3 * GIB
-# saved by layers between forward and backward, as a multiple of what `activations` adds up. Why it is more has not been
-# looked at; copies of fused attention and of the rotary embedding are a guess.
-ACTIVATION_EXCESS = 1.30
+# allocated in an update of a whole training beyond the terms that have a formula: 2-3.5 GiB over the six trainings
+# measured before the project; of verl's engine alone nothing (benchmarks/memory.py)
+UPDATE_WORKSPACE = 2.8 * GIB
+# saved by layers between forward and backward, as a multiple of what `activations` adds up: fitted to nine of eighteen
+# configurations; single ones say 1.10 (SmolLM2, Llama) to 1.17 (Qwen2). Why it is more has not been looked at.
+ACTIVATION_EXCESS = 1.135
 # reserved / allocated, 1.06-1.10 without and 1.20 with recomputation
 FRAGMENTATION = 1.10
 # what vLLM takes beside its share of the memory: context, CUDA graphs; from the whole GPU's peak of one training
@@ -26,8 +29,8 @@ HOST_PROCESSES = 12 * GIB
 # verl's trainer, Ray and what they hold of a step, once a node (assumed)
 HOST_NODE = 16 * GIB
 
-# A forecast of peak memory is off by at most this share: 7 % over the trainings above, which are of one model and one
-# GPU; doubled until more have been measured, and some more for layouts that none of them had.
+# A forecast of peak memory is off by at most this share: 9 % over the trainings above, 2 % in the engine alone; more
+# for layouts over several GPUs, which none of them had.
 MEMORY_BAND = 0.15
 
 # --- time -----------------------------------------------------------------------------------------------------

@@ -128,8 +128,18 @@ def checkpoint_bytes_of(model: Architecture) -> float:
     return (BF16 + ADAM_BYTES) * model_parameters(model).total
 
 
-def activations(model: Architecture, layout: Layout, work: Workload, stage: int) -> float:
-    """Return the bytes of activations at a stage's peak in an update, logits not counted.
+@dataclass(frozen=True)
+class Activations:
+    """What layers leave for the backward pass at a stage's peak in an update; bytes."""
+
+    kept: float
+    """There from a micro batch's forward pass to its backward pass."""
+    recomputed: float
+    """Of the layers that are being computed again; nothing of it is there yet while the loss is computed."""
+
+
+def activations(model: Architecture, layout: Layout, work: Workload, stage: int) -> Activations:
+    """Return the activations of a stage, logits not counted.
 
     In the 1F1B schedule a stage holds as many micro batches as there are stages from it to the last; interleaved stages
     hold 1 + (PP - 1) / (PP x VPP) times as much on the first (Narayanan et al., "Efficient Large-Scale Language Model
@@ -142,7 +152,7 @@ def activations(model: Architecture, layout: Layout, work: Workload, stage: int)
     dense, experts = _layers(model, layout, stage)
     saved = dense * layer_bytes(model, layout, False) + experts * layer_bytes(model, layout, True)
     if work.recompute is None:
-        return tokens * in_flight * saved * calibration.ACTIVATION_EXCESS
+        return Activations(tokens * in_flight * saved * calibration.ACTIVATION_EXCESS, 0)
     # of the layers at work all is there, of the others the input of every chunk that is recomputed together
     layers = dense + experts
     recomputed = layers if work.recompute.layers is None else min(layers, work.recompute.layers)
@@ -150,7 +160,7 @@ def activations(model: Architecture, layout: Layout, work: Workload, stage: int)
     kept = saved * (layers - recomputed) / layers * calibration.ACTIVATION_EXCESS if layers else 0.0
     together = min(work.recompute.chunk, recomputed)
     whole = layer_bytes(model, layout, experts > 0) * calibration.ACTIVATION_EXCESS * together
-    return tokens * (in_flight * (inputs + kept) + whole)
+    return Activations(tokens * in_flight * (inputs + kept), tokens * whole)
 
 
 def _stages(layout: Layout) -> list[int]:
@@ -184,11 +194,14 @@ def _stage_phases(model: Architecture, layout: Layout, work: Workload, stage: in
     reference = 0.0 if work.reference_offload else own.reference
     model_state = {"weights": own.weights, "gradients": own.gradients, "optimizer": own.optimizer}
     tokens = work.log_prob_tokens / layout.context
-    update = activations(model, layout, work, stage)
-    forward = tokens * layer_bytes(model, layout, model.experts > 0)
+    of_layers = activations(model, layout, work, stage)
+    of_loss = forward = 0.0
     if stage == layout.pipeline - 1 and work.materializes_logits:
-        update += work.micro_tokens / layout.context * logits_bytes(model, layout, work.with_entropy)
-        forward += tokens * forward_logits_bytes(model, layout, work.with_entropy)
+        of_loss = work.micro_tokens / layout.context * logits_bytes(model, layout, work.with_entropy)
+        forward = tokens * forward_logits_bytes(model, layout)
+    # logits and their gradient are gone when the first layer is computed again
+    update = of_layers.kept + max(of_layers.recomputed, of_loss)
+    forward = max(forward, tokens * layer_bytes(model, layout, model.experts > 0))
     allocated = own.weights + own.gradients + own.optimizer + reference + update
     return (
         # vLLM takes its share while master weights are there and Adam's moments are not

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import transfer_queue as tq
@@ -12,12 +13,21 @@ from verl.utils.debug import marked_timer
 from slipway.launch import TRAINER
 from slipway.launch.stop import StopWatch
 
+# What verl's engine and loss read of a batch (verl/workers/engine/megatron/transformer_impl.py, prepare_model_inputs;
+# verl/workers/utils/losses.py, ppo_loss); a field that a batch does not have is left out.
+ENGINE_FIELDS = [
+    *("prompts", "responses", "response_mask", "loss_mask", "input_ids", "position_ids", "routed_experts"),
+    *("rollout_log_probs", "old_log_probs", "ref_log_prob", "advantages", "returns", "rollout_is_weights"),
+]
+
 
 @register_trainer(TRAINER)
 class StoppableTrainer(PPOTrainerSync):
-    """Adds one question to the end of each step, and the reward's components to its metrics; all else is verl's.
+    """verl's synchronous trainer with three changes; chosen by `trainer.v1.trainer_mode`.
 
-    Chosen by `trainer.v1.trainer_mode`.
+    It asks at the end of each step whether its job has to stop, adds the reward's components to its metrics, and
+    sends the engine only the fields that it reads. verl sends all: prompts in words, what the reward returned and other
+    Python objects, one for each response, cost a small model's pass more than the model does.
     """
 
     def __init__(self, config: Any) -> None:
@@ -49,6 +59,15 @@ class StoppableTrainer(PPOTrainerSync):
         fields = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
         infos = [fields_of.get("reward_extra_info", {}) for fields_of in fields.pop("extra_fields").tolist()]
         metrics.update(means_of_components(infos))
+
+    def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        return super()._compute_old_log_prob(replace(batch, fields=ENGINE_FIELDS), metrics)
+
+    def _compute_ref_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        return super()._compute_ref_log_prob(replace(batch, fields=ENGINE_FIELDS), metrics)
+
+    def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        return super()._update_actor(replace(batch, fields=ENGINE_FIELDS), metrics)
 
     def _save_checkpoint(self) -> None:
         began = time.monotonic()

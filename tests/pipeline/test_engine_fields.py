@@ -1,0 +1,42 @@
+"""What Slipway's trainer sends to verl's engine holds all that the installed verl reads there."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.verl
+
+# read by nothing that Slipway trains: images, other pads, a critic, and what verl adds to a batch by itself
+NOT_SENT = {
+    *("attention_mask", "multi_modal_inputs", "values"),
+    *("dp_size", "batch_num_tokens", "global_batch_size", "num_micro_batch", "temperature"),
+    *("max_token_len_per_gpu", "micro_batch_size_per_gpu"),
+}
+READERS = (
+    "workers/utils/losses.py",
+    "workers/utils/padding.py",
+    "workers/engine/utils.py",
+    "workers/engine/megatron/transformer_impl.py",
+)
+READS = re.compile(r"""\b(?:data|batch|micro_batch)(?:\[|\.get\()["'](\w+)["']""")
+
+
+def verl_file(name: str) -> str:
+    found = importlib.util.find_spec("verl")
+    return (Path(found.submodule_search_locations[0]) / name).read_text()
+
+
+def test_every_field_that_verl_reads_is_sent():
+    # importing the trainer imports verl
+    from slipway.launch.trainer import ENGINE_FIELDS
+
+    padding = verl_file("workers/utils/padding.py")
+    # of the padding module only the function that this path calls
+    used = padding[padding.index("def no_padding_2_padding") : padding.index("def build_attention_mask_from_nested")]
+    read = {
+        field for name in READERS for field in READS.findall(used if name.endswith("padding.py") else verl_file(name))
+    }
+    assert {"input_ids", "loss_mask", "old_log_probs", "advantages", "ref_log_prob", "response_mask"} <= read
+    assert read - NOT_SENT <= set(ENGINE_FIELDS)

@@ -1,5 +1,6 @@
 """The report's files: right figures, offline, and an error instead of an empty page."""
 
+import csv
 import json
 import re
 from dataclasses import replace
@@ -9,7 +10,7 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-from made_run import QUESTIONS, STEPS, make_run, write_evaluation
+from made_run import QUESTIONS, STEPS, make_run, publish, write_evaluation, write_ledger
 from scipy import stats
 
 from slipway.config.load import load_config
@@ -19,11 +20,13 @@ from slipway.report import charts
 from slipway.report.comparison import compare_all
 from slipway.report.curves import components_of
 from slipway.report.logs import last_errors
+from slipway.report.memory_view import GROUPS, compare_memory
 from slipway.report.reading import Evaluated, Step, Training, read_evaluated, read_steps, without_false_cut_offs
 from slipway.report.runs_table import settings_that_differ, write_comparison
 from slipway.report.settings_view import RunSettings, flat
 from slipway.report.source_archive import PROJECT
 from slipway.report.stage import write_partial_report, write_report
+from slipway.report.timeline import STATES, draw_timeline
 
 
 @pytest.fixture
@@ -166,8 +169,6 @@ def test_what_models_say_is_text_not_markup(root: Path, settings: RunSettings) -
 
 
 def republish(root: Path, which: str, content: str) -> None:
-    from made_run import publish
-
     paths = ResultPaths(root)
     facts = json.loads(paths.evaluation_result("demo", which).read_text())["facts"]
     publish(
@@ -389,16 +390,90 @@ def test_a_response_is_cut_off_only_at_the_configured_limit():
 
 
 def test_the_ledger_is_shown_when_there_is_one(root: Path, settings: RunSettings) -> None:
-    assert "Device-hours" not in report(root, settings)[0]
-    times = {"queued": 12.0, "starting": 90.0, "training": 600.0, "saving": 20.0, "lost": 30.0, "ending": 5.0}
-    segment = {"segment": 1, "job": "17", "ended_by": "preempted"} | times
-    totals = {f"{part}_hours": seconds / 3600 for part, seconds in times.items()}
-    ledger = {"devices": 1, "totals": totals, "segments": [segment]}
-    (root / settings.name / "ledger.json").write_text(json.dumps(ledger))
-    page, _ = report(root, settings)
-    assert "Device-hours" in page
+    (root / settings.name / "ledger.json").unlink()
+    page, metrics = report(root, settings)
+    assert "Timeline" not in page
+    assert "cpu_hours_held" not in metrics
+    totals = write_ledger(ResultPaths(root), settings.name)
+    page, metrics = report(root, settings)
     assert "preempted" in page
-    assert "10 min 0 s" in page
+    assert "3 min 20 s" in page
+    assert metrics["cpu_hours_held"] == pytest.approx(sum(totals.values()) - totals["queued_hours"], abs=1e-4)
+
+
+def test_the_timeline_has_a_bar_for_every_stretch_of_time(root: Path, settings: RunSettings) -> None:
+    write_ledger(ResultPaths(root), settings.name)
+    ledger = json.loads((root / settings.name / "ledger.json").read_text())
+    chart = draw_timeline(ledger)
+    assert chart is not None
+    spans = sum(len(segment["spans"]) for segment in ledger["segments"])
+    legend = len({state for segment in ledger["segments"] for state, _ in segment["spans"]})
+    assert sum(chart.svg.count(f'fill="{colour}"') for colour in STATES.values()) == spans + legend
+    assert "1: steps 1–26" in chart.svg
+    assert "minutes since the first submission" in chart.svg
+    # what the first segment had not saved is what the second trained again
+    first, second = ledger["segments"]
+    assert second["first_step"] == first["kept_step"] + 1
+    # a ledger of an earlier version has no order
+    for segment in ledger["segments"]:
+        del segment["spans"]
+    assert draw_timeline(ledger) is None
+
+
+def test_the_forecast_of_memory_stands_beside_what_was_measured(root: Path, settings: RunSettings) -> None:
+    assert "Memory: forecast and measured" not in report(root, settings)[0]  # the CPU has no forecast
+    terms = {"context of the trainer": 2, "weights": 10, "activations and logits": 40, "rollout engine": 20}
+    forecast = {
+        "gpu": 80 * 2**30,
+        "band": 0.15,
+        "phases": [
+            {
+                "name": "update",
+                "terms": {term: size * 2**30 for term, size in terms.items()},
+                "trainer_allocated": 50 * 2**30,
+                "trainer_reserved": 55 * 2**30,
+            }
+        ],
+    }
+    logged = [
+        Step(1, {"actor/perf/max_memory_allocated_gb": 40.0}),
+        Step(2, {"actor/perf/max_memory_allocated_gb": 48.0}),
+    ]
+    view = compare_memory(forecast, Training(logged, [], None))
+    allocated, reserved = view.rows
+    assert (allocated.forecast, allocated.measured, allocated.is_within) == (50.0, 48.0, True)
+    assert allocated.off == pytest.approx(50 / 48 - 1)
+    assert (reserved.forecast, reserved.measured, reserved.off) == (55.0, None, None)
+    assert not compare_memory(forecast, Training(logged[:1], [], None)).rows[0].is_within
+    colours = [colour for name, colour, _ in GROUPS if name != "optimizer"]
+    assert all(colour in view.chart.svg for colour in colours)
+    publish("preflight", root / "demo/preflight", {}, {"memory": forecast}, to=root / "demo/preflight.json")
+    page, _ = report(root, settings)
+    assert "Memory: forecast and measured" in page
+    assert "not logged" in page
+
+
+def test_what_never_changed_is_said_instead_of_drawn(root: Path, settings: RunSettings) -> None:
+    path = ResultPaths(root).metrics("demo")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in rows:
+        row["data"]["actor/pg_clipfrac"] = 0.0
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    page, _ = report(root, settings)
+    assert "<figcaption>Clipped updates<" not in page
+    assert "<dt>Clipped updates</dt><dd>0 % (share of tokens)</dd>" in page
+
+
+def test_the_figures_behind_the_curves_can_be_read(root: Path, settings: RunSettings) -> None:
+    page, _ = report(root, settings)
+    text = re.search(r'<pre class="log" tabindex="0">(.*?)</pre>', page, re.DOTALL)
+    assert text is not None
+    rows = list(csv.DictReader(text[1].splitlines()))
+    logged = [json.loads(line) for line in ResultPaths(root).metrics("demo").read_text().splitlines()]
+    assert len(rows) == STEPS
+    for key in ("critic/score/mean", "actor/entropy", "timing_s/gen", "response_length/max"):
+        values = [float(row[key]) for row in rows]
+        assert values == pytest.approx([row["data"][key] for row in logged], rel=1e-4)
 
 
 def test_every_component_of_the_reward_has_a_curve(root: Path, settings: RunSettings) -> None:

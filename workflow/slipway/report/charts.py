@@ -6,6 +6,7 @@ light, dark and print. Blue and orange of Okabe and Ito's palette can be told ap
 blindness.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ COLOURS = {
     "grid": "#e3e7ec",
     "line": "#0072b2",
     "faint": "#9cc7e3",
+    "band": "#e1eef7",
     "second": "#d55e00",
 }
 # Okabe and Ito, without yellow, which is too pale for lines.
@@ -50,11 +52,11 @@ class Chart:
 
 
 def draw_curves(training: Training, curves: Sequence[Curve]) -> list[Chart]:
-    """Draw those of `curves` that were logged."""
+    """Draw those of `curves` that were logged and are not the same in every step."""
     return [
         Chart(curve.title, curve.hint, _draw_curve(training.steps, curve))
         for curve in curves
-        if any(curve.key in step.values for step in training.steps)
+        if len(set(curve.values_of(training.steps))) > 1
     ]
 
 
@@ -77,15 +79,17 @@ def draw_step_time(training: Training) -> list[Chart]:
     if not phases:
         return []
     limit, hint = _time_limit(training.steps)
+    # a step's block begins half a step before its number; the last one needs an end
+    edges = [step.number - 0.5 for step in training.steps] + [training.steps[-1].number + 0.5]
     rows = [
-        {"step": step.number, "phase": name, "seconds": seconds[index], "order": order}
+        {"step": edge, "phase": name, "seconds": second, "order": order}
         for order, (name, _, seconds) in enumerate(phases)
-        for index, step in enumerate(training.steps)
+        for edge, second in zip(edges, [*seconds, seconds[-1]], strict=True)
     ]
     scale = alt.Scale(domain=[name for name, *_ in phases], range=[colour for _, colour, _ in phases])
     chart = (
         alt.Chart(pd.DataFrame(rows), width=WIDTH, height=HEIGHT)
-        .mark_area(interpolate="step", clip=True, strokeWidth=0)
+        .mark_area(interpolate="step-after", clip=True, strokeWidth=0)
         .encode(
             x=_step_axis(),
             y=alt.Y(
@@ -211,16 +215,36 @@ def _draw_curve(steps: Sequence[Step], curve: Curve, points: bool = False) -> st
         {"step": number, "value": value, "smooth": average}
         for (number, value), average in zip(known, _moving_average(values), strict=True)
     ]
+    spread = _ranges(steps, curve)
     base = alt.Chart(pd.DataFrame(rows), width=WIDTH, height=HEIGHT)
-    scale = alt.Scale(type="log") if curve.logarithmic else alt.Scale(zero=False, nice=True)
+    scale = alt.Scale(type="log", nice=False) if curve.logarithmic else alt.Scale(zero=False, nice=True)
     axis = alt.Axis(tickCount=4, format="~%" if curve.percent else _number_format(values))
+    if curve.logarithmic:
+        axis = alt.Axis(values=_logarithmic_ticks(values), format="~g")
     x, y = _step_axis(), alt.Y("value:Q", title=curve.unit, scale=scale, axis=axis)
     if points:
         drawn = base.mark_line(color=COLOURS["line"], point=alt.OverlayMarkDef(color=COLOURS["line"]))
         return render(drawn.encode(x=x, y=y), _slug(curve.key))
+    if curve.exact:
+        return render(base.mark_line(color=COLOURS["line"], strokeWidth=2.2).encode(x=x, y=y), _slug(curve.key))
     raw = base.mark_line(color=COLOURS["faint"], strokeWidth=1).encode(x=x, y=y)
     average = base.mark_line(color=COLOURS["line"], strokeWidth=2.2).encode(x=x, y="smooth:Q")
-    return render(raw + average, _slug(curve.key))
+    if not spread:
+        return render(raw + average, _slug(curve.key))
+    band = alt.Chart(pd.DataFrame(spread)).mark_area(color=COLOURS["band"]).encode(x=x, y="low:Q", y2="high:Q")
+    return render(band + raw + average, _slug(curve.key))
+
+
+def _ranges(steps: Sequence[Step], curve: Curve) -> list[dict[str, float]]:
+    """Return the lowest and the highest value by step, where the curve has them and they were logged."""
+    if curve.range is None:
+        return []
+    low, high = curve.range
+    return [
+        {"step": step.number, "low": step.values[low], "high": step.values[high]}
+        for step in steps
+        if low in step.values and high in step.values
+    ]
 
 
 def _number_format(values: Sequence[float]) -> str:
@@ -228,6 +252,14 @@ def _number_format(values: Sequence[float]) -> str:
     if min(values, default=0.0) == max(values, default=0.0):
         return ".3~g"  # one tick tells vega no precision
     return "~e" if 0 < largest < 1e-3 else "~f"
+
+
+def _logarithmic_ticks(values: Sequence[float]) -> list[float]:
+    """Return 1, 2 and 5 times the powers of ten within the values; the powers alone where they span many."""
+    powers = range(math.floor(math.log10(min(values))), math.ceil(math.log10(max(values))) + 1)
+    parts = (1, 2, 5) if len(powers) <= 4 else (1,)
+    ticks = [part * 10.0**power for power in powers for part in parts]
+    return [tick for tick in ticks if min(values) <= tick <= max(values)]
 
 
 def _step_axis() -> alt.X:

@@ -7,18 +7,28 @@ from slipway.config.schema import Data, Model, Run
 from slipway.errors import SlipwayError
 from slipway.report.comparison import Comparison
 from slipway.report.reading import Training
+from slipway.report.timeline import held_hours
 
 
-def metrics(name: str, run: Run, comparisons: Sequence[Comparison], training: Training) -> dict[str, Any]:
+def metrics(
+    name: str,
+    run: Run,
+    comparisons: Sequence[Comparison],
+    training: Training,
+    ledger: Mapping[str, Any] | None,
+) -> dict[str, Any]:
     """Return the content of metrics.json; the first evaluation decides the verdict."""
     first = comparisons[0]
+    unit = "gpu_hours" if run.device == "cuda" else "cpu_hours"
+    held = {} if ledger is None else {f"{unit}_held": held_hours(ledger)}
     return {
         "format": 1,
         "run": name,
         **_figures(first),
         "evaluation": first.evaluation,
         "steps": training.steps[-1].number,
-        f"{'gpu' if run.device == 'cuda' else 'cpu'}_hours": device_hours(run, training),
+        unit: device_hours(run, training),
+        **held,
         "evaluations": {comparison.evaluation: _figures(comparison) for comparison in comparisons},
     }
 

@@ -10,17 +10,20 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
+from huggingface_hub import ModelCard
 from made_run import QUESTIONS, STEPS, make_run, publish, write_evaluation, write_ledger
 from scipy import stats
 
 from slipway.config.load import load_config
 from slipway.config.paths import ResultPaths
+from slipway.config.schema import Model
 from slipway.errors import SlipwayError
 from slipway.report import charts
 from slipway.report.comparison import compare_all
 from slipway.report.curves import components_of
 from slipway.report.logs import last_errors
 from slipway.report.memory_view import GROUPS, compare_memory
+from slipway.report.model_card import model_card
 from slipway.report.reading import Evaluated, Step, Training, read_evaluated, read_steps, without_false_cut_offs
 from slipway.report.runs_table import settings_that_differ, write_comparison
 from slipway.report.settings_view import RunSettings, flat
@@ -336,6 +339,32 @@ def test_summaries_say_the_same_as_the_metrics(root: Path, settings: RunSettings
     for name in ("summary.md", "README.md"):
         text = (root / "demo" / name).read_text()
         assert f"| {base} | {final} |" in text
+
+
+def test_the_model_card_is_metadata_that_the_hub_reads(root: Path, settings: RunSettings) -> None:
+    _, metrics = report(root, settings)
+    data = ModelCard.load(root / "demo/README.md").data
+    [result] = data.eval_results or []
+    assert (result.metric_type, result.dataset_type, result.dataset_name) == ("accuracy", "reasoning_gym", "heldout")
+    assert result.metric_value == pytest.approx(metrics["final_accuracy"], abs=1e-6)
+    assert result.metric_args["confidence_interval_95"] == pytest.approx(metrics["final_accuracy_ci95"], abs=1e-6)
+    assert result.metric_args["questions"] == QUESTIONS
+    assert data.model_name == "demo"
+    assert data.base_model is None  # the demo's is on no hub
+
+
+@pytest.mark.parametrize(
+    ("path", "base_model"), [("Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B"), ("/models/mine", None), ("models/mine", None)]
+)
+def test_only_a_hubs_name_is_a_base_model(
+    root: Path, settings: RunSettings, path: str, base_model: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root)
+    (root / "models/mine").mkdir(parents=True)
+    _, metrics = report(root, settings)
+    card = ModelCard(model_card(metrics, replace(settings, model=Model(path=path))))
+    assert card.data.base_model == base_model
+    assert f"GRPO-trained from {path} on" in card.text
 
 
 def test_step_time_is_whole_and_in_order() -> None:

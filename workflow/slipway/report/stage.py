@@ -12,6 +12,7 @@ from slipway.manifest import FolderLock, read_manifest, write_json, write_text
 from slipway.report import crate, provenance_view, summaries
 from slipway.report.comparison import compare_all
 from slipway.report.logs import last_errors
+from slipway.report.model_card import model_card
 from slipway.report.page import Page, render_page
 from slipway.report.provenance_view import StageRecord, record_stage
 from slipway.report.reading import (
@@ -63,7 +64,7 @@ def write_report(paths: ResultPaths, settings: RunSettings) -> None:
         write_json(folder / "metrics.json", metrics)
         write_json(folder / "config.yaml", as_config(settings))  # JSON is YAML
         write_text(folder / "summary.md", summaries.summary(metrics))
-        write_text(folder / "README.md", summaries.model_card(metrics, settings.model, settings.data))
+        write_text(folder / "README.md", model_card(metrics, settings))
         write_source(folder)
         write_json(folder / "ro-crate-metadata.json", crate.describe(settings.name, provenance, folder))
         write_text(folder / "report.html", render_page(page))

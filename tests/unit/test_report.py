@@ -20,13 +20,13 @@ from slipway.config.schema import Model
 from slipway.errors import SlipwayError
 from slipway.report import charts
 from slipway.report.comparison import compare_all
-from slipway.report.curves import components_of
+from slipway.report.curves import OVERLAID, components_of
 from slipway.report.logs import last_errors
 from slipway.report.memory_view import GROUPS, compare_memory
 from slipway.report.model_card import model_card
 from slipway.report.reading import Evaluated, Step, Training, read_evaluated, read_steps, without_false_cut_offs
 from slipway.report.runs_table import settings_that_differ, write_comparison
-from slipway.report.settings_view import RunSettings, flat
+from slipway.report.settings_view import RunSettings, comparable
 from slipway.report.source_archive import PROJECT
 from slipway.report.stage import write_partial_report, write_report
 from slipway.report.timeline import STATES, draw_timeline
@@ -389,7 +389,8 @@ def test_only_settings_that_differ_are_compared() -> None:
 
 def test_comparison_of_runs(root: Path, settings: RunSettings) -> None:
     other = make_run(root, "slow", seed=1, better_by=0.02)
-    runs = {item.name: flat(item.run.model_dump()) for item in (settings, other)}
+    other = replace(other, data={"sums": other.data["sums"].model_copy(update={"train": 256})})
+    runs = {item.name: comparable(item) for item in (settings, other)}
     report(root, settings)
     with pytest.raises(SlipwayError, match=r"slow/metrics\.json: missing"):
         write_comparison(ResultPaths(root), runs)
@@ -402,9 +403,40 @@ def test_comparison_of_runs(root: Path, settings: RunSettings) -> None:
         assert f'href="{name}/report.html"' in page
     # 0.0001 and 0.6 or so alone
     worst = max(json.loads((root / name / "metrics.json").read_text())["p"] for name in ("demo", "slow"))
-    assert f'<td class="figure">{worst:.4f}</td>' in page
+    assert f'data-label="p, corrected" class="figure">{worst:.4f}</td>' in page
     assert "p is corrected for 2 runs" in page
-    assert "the runs have the same settings" in page
+    for title in ("Difference", "Accuracy", "Reward", "Response length", "KL to the reference", "Entropy"):
+        assert f"<figcaption>{title}<" in page
+    # both name the same data, which was made from other settings
+    assert re.findall(r'<th scope="row">([^<]+)</th><td>512</td><td>256</td>', page) == [
+        "training data.train",
+        "evaluations.heldout.data settings.train",
+    ]
+    assert "All evaluations" not in page  # there is one
+    assert 'data-label="Verdict"' in page
+    write_comparison(ResultPaths(root), dict.fromkeys(runs, runs["demo"]))
+    assert "the runs have the same settings" in (root / "compare.html").read_text()
+
+
+def test_a_comparison_shows_every_evaluation(root: Path, settings: RunSettings) -> None:
+    _, metrics = report(root, settings)
+    further = metrics["evaluations"]["heldout"] | {"final_accuracy": 0.4321, "verdict": "worse"}
+    both = metrics | {"evaluations": metrics["evaluations"] | {"harder": further}}
+    (root / "demo/metrics.json").write_text(json.dumps(both))
+    write_comparison(ResultPaths(root), {"demo": {}})
+    page = (root / "compare.html").read_text()
+    assert "1 of 1 run better than its base" in page
+    row = page[page.index(">harder<") :]
+    assert "43.2 %" in row
+    assert "worse" in row
+
+
+def test_a_metric_that_no_run_logged_is_not_overlaid() -> None:
+    [curve] = [curve for curve in OVERLAID if curve.key == "actor/kl_loss"]
+    steps = [Step(number, {"critic/score/mean": 0.1 * number}) for number in (1, 2)]
+    assert charts.draw_overlaid({"a": steps}, curve) is None
+    logged = [Step(number, {"actor/kl_loss": 0.1 * number}) for number in (1, 2)]
+    assert charts.draw_overlaid({"a": steps, "b": logged}, curve) is not None
 
 
 def test_a_response_is_cut_off_only_at_the_configured_limit():

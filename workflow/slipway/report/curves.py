@@ -45,7 +45,7 @@ LENGTHS = (
         key="response_length/mean",
         title="Response length",
         unit="tokens",
-        hint="Mean, from shortest to longest. A steady climb to the limit, or a collapse, is a warning sign.",
+        hint="A steady climb to the limit, or a collapse, is a warning sign.",
         range=("response_length/min", "response_length/max"),
     ),
     Curve(
@@ -134,6 +134,10 @@ POLICY = (
         hint="The same tokens, by the rollout engine and by the trainer; near zero is right.",
     ),
 )
+
+_TOGETHER = ("response_length/mean", "actor/kl_loss", "actor/entropy", "actor/grad_norm")
+OVERLAID = (REWARD, *(curve for curve in LENGTHS + POLICY if curve.key in _TOGETHER))
+"""What is drawn of several runs in one chart."""
 
 THROUGHPUT = Curve(
     key="perf/throughput",

@@ -153,7 +153,6 @@ def test_snakemakes_own_report_has_the_pages_with_captions_and_labels(clone):
         assert re.search(rf'"content": "{label}"', page)
 
 
-
 def test_training_was_verls_own_and_started_from_the_converted_checkpoint(clone):
     log = (clone.folder / "results/demo/train/segments/001/main_ppo.log").read_text()
     config = yaml.safe_load((clone.folder / "results/demo/verl.yaml").read_text())

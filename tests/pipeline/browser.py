@@ -70,7 +70,9 @@ def screenshot(browser: Browser, file: Path, size: str, scheme: Scheme, heading:
     taken = Image.open(io.BytesIO(page.screenshot()))
     page.close()
     small = io.BytesIO()
-    taken.convert("RGB").quantize(PALETTE, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
+    taken.convert("RGB").quantize(PALETTE, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+        small, "PNG", optimize=True
+    )
     return small.getvalue()
 
 

@@ -326,11 +326,23 @@ def test_partial_report_shows_the_steps_that_were_trained(root: Path, settings: 
 
 
 def test_rebuilding_gives_the_same_bytes(root: Path, settings: RunSettings) -> None:
-    names = ("report.html", "metrics.json", "summary.md", "README.md", "config.yaml", "ro-crate-metadata.json")
-    report(root, settings)
-    first = [(root / "demo" / name).read_bytes() for name in names]
-    report(root, settings)
-    assert [(root / "demo" / name).read_bytes() for name in names] == first
+    names = (
+        "report.html",
+        "metrics.json",
+        "summary.md",
+        "README.md",
+        "config.yaml",
+        "source.tar.gz",
+        "ro-crate-metadata.json",
+    )
+    pages = [root / "compare.html", *(root / "demo" / name for name in names)]
+
+    def build() -> list[bytes]:
+        report(root, settings)
+        write_comparison(ResultPaths(root), {"demo": comparable(settings)})
+        return [page.read_bytes() for page in pages]
+
+    assert build() == build()
 
 
 def test_summaries_say_the_same_as_the_metrics(root: Path, settings: RunSettings) -> None:

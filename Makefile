@@ -12,7 +12,7 @@ export RAY_USAGE_STATS_ENABLED := 0
 CASES ?= 2000
 SEED ?= 20261201
 
-.PHONY: demo demo-code demo-slurm differential test test-full gpu-test check unit format lock schema clean help
+.PHONY: demo demo-code demo-slurm differential test test-full gpu-test check unit format lock schema screenshots clean help
 
 help:
 	@echo "make demo       train, evaluate and report a small model on this machine's CPU (results/demo/report.html)"
@@ -21,6 +21,7 @@ help:
 	@echo "make test       everything that CI runs"
 	@echo "make differential  compare preflight's verdict with verl's and Megatron-core's own on random configurations"
 	@echo "make gpu-test   tests on a CUDA machine, with the python3 of its stack (docs/gpu.md)"
+	@echo "make screenshots renew the pictures of the report in docs/ (needs Chromium and a finished demo)"
 	@echo "make check      format, lint, types and unit tests, in under two minutes"
 
 demo: $(INSTALLED)
@@ -71,6 +72,10 @@ format: $(INSTALLED)
 
 schema: $(INSTALLED)
 	python -m slipway.config.json_schema > workflow/schemas/config.schema.json
+
+# The pictures in docs/report/, of a finished demo; needs Chromium.
+screenshots: $(INSTALLED)
+	python tests/pipeline/browser.py results/demo/report.html docs/report
 
 lock:
 	$(PYTHON) envs/lock.py

@@ -4,7 +4,7 @@ from slipway.cli import run, stage_parser, start
 from slipway.config.load import load_config
 from slipway.config.paths import ResultPaths
 from slipway.report.runs_table import write_comparison
-from slipway.report.settings_view import flat
+from slipway.report.settings_view import comparable, settings_of
 
 
 def main() -> None:
@@ -12,7 +12,7 @@ def main() -> None:
     parser = stage_parser(__doc__)
     arguments = start(parser)
     config = load_config(arguments.config)
-    runs = {name: flat(settings.model_dump()) for name, settings in config.runs.items()}
+    runs = {name: comparable(settings_of(config, name)) for name in config.runs}
     write_comparison(ResultPaths(arguments.results), runs)
 
 

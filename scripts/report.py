@@ -1,10 +1,9 @@
 """Write the report of a run: report.html, and metrics.json, summary.md, model card and RO-Crate beside it."""
 
 from slipway.cli import run, stage_parser, start
-from slipway.config.load import load_config, named
+from slipway.config.load import load_config
 from slipway.config.paths import ResultPaths
-from slipway.config.schema import Config
-from slipway.report.settings_view import RunSettings
+from slipway.report.settings_view import settings_of
 from slipway.report.stage import say_verdict, write_partial_report, write_report
 
 
@@ -22,20 +21,6 @@ def main() -> None:
     settings = settings_of(load_config(arguments.config), arguments.run)
     write = write_partial_report if arguments.partial else write_report
     write(paths, settings)
-
-
-def settings_of(config: Config, name: str) -> RunSettings:
-    """Return the sections of the config that a run names."""
-    settings = named(config.runs, "runs", name)
-    evaluations = {item: config.evaluation[item] for item in settings.evaluation}
-    data = dict.fromkeys([settings.data, *(evaluation.data for evaluation in evaluations.values())])
-    return RunSettings(
-        name=name,
-        run=settings,
-        model=config.models[settings.model],
-        data={item: config.data[item] for item in data},
-        evaluations=evaluations,
-    )
 
 
 if __name__ == "__main__":

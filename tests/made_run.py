@@ -9,7 +9,7 @@ import numpy as np
 
 from slipway.config.paths import ResultPaths
 from slipway.config.schema import Data, DemoModel, Evaluation, Model, Run
-from slipway.manifest import open_product
+from slipway.manifest import open_product, write_json
 from slipway.report.settings_view import RunSettings
 from slipway.statistics import accuracy_interval
 
@@ -32,6 +32,7 @@ def make_run(root: Path, name: str = "demo", seed: int = 0, better_by: float = 0
     publish("convert_megatron", paths.megatron_model("small"), {"checkpoint/common.pt": "weights"})
     write_metrics(paths.metrics(name), STEPS, random)
     publish("train", paths.train(name), {}, {"steps": STEPS, "checkpoint": f"checkpoints/global_step_{STEPS}"})
+    write_ledger(paths, name)
     publish("export_hf", paths.trained_model(name), {"config.json": "{}"})
     difficulty = random.random(QUESTIONS)
     write_evaluation(paths, name, "base", difficulty < 0.35)
@@ -73,11 +74,13 @@ def write_metrics(path: Path, steps: int, random: np.random.Generator) -> None:
         values = {
             "critic/score/mean": 0.3 + 0.6 * (1 - math.exp(-step / 12)) + random.normal(0, 0.03),
             "critic/score/max": 1.0,
-            "reward/score": 0.5,
-            "reward/correct": 0.4,
-            "reward/style": 0.9,
-            "reward/tagged": 0.7,
+            "reward/score": random.uniform(0.3, 0.9),
+            "reward/correct": 0.3 + 0.4 * (1 - math.exp(-step / 12)),
+            "reward/style": random.uniform(0.85, 0.95),
+            "reward/tagged": 0.5 + 0.4 * (1 - math.exp(-step / 15)),
             "response_length/mean": 14 - 4 * (1 - math.exp(-step / 10)) + random.normal(0, 0.3),
+            "response_length/min": 4.0,
+            "response_length/max": 14.0 + float(random.integers(0, 3)),
             "response_length/clip_ratio": 0.2 * math.exp(-step / 6),
             "actor/entropy": 1.6 * math.exp(-step / 25) + random.normal(0, 0.02),
             "actor/kl_loss": 0.004 * step + abs(random.normal(0, 0.004)),
@@ -86,7 +89,7 @@ def write_metrics(path: Path, steps: int, random: np.random.Generator) -> None:
             "actor/grad_norm": math.exp(random.normal(-1, 0.4)),
             "actor/lr": 3e-4,
             "training/rollout_probs_diff_mean": 1.5e-6 * random.uniform(0.8, 1.3),
-            "training/rollout_actor_probs_pearson_corr": 0.99999 - 1e-5 * random.random(),
+            "rollout_corr/log_ppl_abs_diff": 3e-3 * random.uniform(0.8, 1.3),
             "training/rollout_probs_diff_max": None,
             "perf/throughput": random.uniform(380, 470),
             "actor/perf/max_memory_allocated_gb": 0.63,
@@ -95,6 +98,32 @@ def write_metrics(path: Path, steps: int, random: np.random.Generator) -> None:
         }
         lines.append(json.dumps({"step": step, "data": values}))
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def write_ledger(paths: ResultPaths, name: str) -> dict[str, float]:
+    """Write the ledger of a training on one device that was preempted after step 26, six steps after its checkpoint.
+
+    Return its totals, hours by state.
+    """
+    first = [
+        ("queued", 45.0),
+        ("starting", 60.0),
+        ("training", 200.0),
+        ("saving", 4.0),
+        ("lost", 24.0),
+        ("ending", 6.0),
+    ]
+    second = [("queued", 20.0), ("starting", 55.0), ("training", 120.0), ("saving", 4.0), ("ending", 9.0)]
+    segments = []
+    for number, (spans, started, first_step, last_step, kept, ended_by) in enumerate(
+        [(first, 1000.0, 1, 26, 20, "preempted"), (second, 1344.0, 21, STEPS, STEPS, "finished")], start=1
+    ):
+        segment = {"segment": number, "job": "17", "ended_by": ended_by, "started": started}
+        segment |= {"first_step": first_step, "last_step": last_step, "kept_step": kept}
+        segments.append(segment | {state: 0.0 for state, _ in first} | dict(spans) | {"spans": spans})
+    totals = {f"{state}_hours": round(sum(one[state] for one in segments) / 3600, 4) for state, _ in first}
+    write_json(paths.run(name) / "ledger.json", {"devices": 1, "totals": totals, "segments": segments})
+    return totals
 
 
 def write_evaluation(paths: ResultPaths, run: str, which: str, correct: np.ndarray, weights: str | None = None) -> None:

@@ -5,10 +5,12 @@ The tests build on one another's results and run in the order of the file.
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import time
+import zipfile
 from pathlib import Path
 
 import psutil
@@ -135,6 +137,20 @@ def test_the_whole_chain_runs(clone):
     assert metrics["difference"] == pytest.approx(metrics["final_accuracy"] - metrics["base_accuracy"])
     for path in ("demo/report.html", "demo/summary.md", "compare.html", "demo/preflight.json", "demo/preflight.md"):
         assert (clone.folder / "results" / path).stat().st_size > 0
+
+
+def test_snakemakes_own_report_has_the_pages_with_captions_and_labels(clone):
+    status, said = clone.run("--report", "report.zip")
+    assert status == 0, said
+    with zipfile.ZipFile(clone.folder / "report.zip") as packed:
+        names = {Path(name).name: name for name in packed.namelist() if "/data/" in name}
+        for name in ("demo/report.html", "demo/metrics.json", "compare.html"):
+            assert packed.read(names[Path(name).name]) == (clone.folder / "results" / name).read_bytes()
+        page = packed.read("report/report.html").decode()
+    for text in ("What came out of run demo", "The figures of run demo", "All runs of the config side by side"):
+        assert text in page
+    for label in ("report", "figures", "comparison"):
+        assert re.search(rf'"content": "{label}"', page)
 
 
 def test_training_was_verls_own_and_started_from_the_converted_checkpoint(clone):

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from slipway.launch import segments
+from slipway.launch import checkpoints, segments
 from slipway.launch.ledger import entries_of, write_ledger
 
 
@@ -32,7 +32,7 @@ def record(train, number, resumed_from, steps, started, logged, ended, status):
 
 
 def test_every_second_is_accounted_for_once(train_folder):
-    first, second = entries_of(train_folder, {("7", 0): 30.0, ("7", 1): 5.0})
+    first, second = entries_of(train_folder, {("7", 0): 30.0, ("7", 1): 5.0}, saved=6)
     assert (first.queued, first.training, first.saving, first.lost) == (30.0, 36.0, 4.0, 10.0)
     assert (first.starting, first.ending) == (40.0, 10.0)
     assert (second.queued, second.training, second.saving, second.lost) == (5.0, 18.0, 2.0, 0.0)
@@ -41,7 +41,24 @@ def test_every_second_is_accounted_for_once(train_folder):
     assert [first.ended_by, second.ended_by] == ["failure", "finished"]
 
 
+def test_spans_are_in_the_order_in_which_time_passed(train_folder):
+    first, second = entries_of(train_folder, {("7", 0): 30.0}, saved=6)
+    assert first.spans == [
+        ("queued", 30.0), ("starting", 40.0), ("training", 18.0), ("saving", 2.0), ("training", 18.0), ("saving", 2.0),
+        ("lost", 10.0), ("ending", 10.0),
+    ]  # fmt: skip
+    assert second.spans == [("starting", 30.0), ("training", 18.0), ("saving", 2.0), ("ending", 5.0)]
+    assert (first.started, first.first_step, first.last_step, first.kept_step) == (1000.0, 1, 5, 4)
+
+
+def test_what_a_failed_training_had_not_saved_is_lost(train_folder):
+    *_, last = entries_of(train_folder, {}, saved=4)
+    assert (last.training, last.saving, last.lost) == (0.0, 0.0, 20.0)
+
+
 def test_totals_are_hours_of_all_devices(train_folder):
+    (train_folder / "checkpoints/global_step_6").mkdir(parents=True)
+    (train_folder / "checkpoints" / checkpoints.LATEST).write_text("6")
     write_ledger(train_folder, train_folder.parent, devices=16, on_slurm=False)
     ledger = json.loads((train_folder.parent / "ledger.json").read_text())
     assert ledger["totals"]["training_hours"] == pytest.approx((36 + 18) * 16 / 3600, abs=1e-3)

@@ -1,5 +1,6 @@
 """The report's files: right figures, offline, and an error instead of an empty page."""
 
+import csv
 import json
 import re
 from dataclasses import replace
@@ -9,21 +10,26 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-from made_run import QUESTIONS, STEPS, make_run, write_evaluation
+from huggingface_hub import ModelCard
+from made_run import QUESTIONS, STEPS, make_run, publish, write_evaluation, write_ledger
 from scipy import stats
 
 from slipway.config.load import load_config
 from slipway.config.paths import ResultPaths
+from slipway.config.schema import Model
 from slipway.errors import SlipwayError
 from slipway.report import charts
 from slipway.report.comparison import compare_all
-from slipway.report.curves import components_of
+from slipway.report.curves import OVERLAID, components_of
 from slipway.report.logs import last_errors
+from slipway.report.memory_view import GROUPS, compare_memory
+from slipway.report.model_card import model_card
 from slipway.report.reading import Evaluated, Step, Training, read_evaluated, read_steps, without_false_cut_offs
 from slipway.report.runs_table import settings_that_differ, write_comparison
-from slipway.report.settings_view import RunSettings, flat
+from slipway.report.settings_view import RunSettings, comparable
 from slipway.report.source_archive import PROJECT
 from slipway.report.stage import write_partial_report, write_report
+from slipway.report.timeline import STATES, draw_timeline
 
 
 @pytest.fixture
@@ -166,8 +172,6 @@ def test_what_models_say_is_text_not_markup(root: Path, settings: RunSettings) -
 
 
 def republish(root: Path, which: str, content: str) -> None:
-    from made_run import publish
-
     paths = ResultPaths(root)
     facts = json.loads(paths.evaluation_result("demo", which).read_text())["facts"]
     publish(
@@ -322,11 +326,23 @@ def test_partial_report_shows_the_steps_that_were_trained(root: Path, settings: 
 
 
 def test_rebuilding_gives_the_same_bytes(root: Path, settings: RunSettings) -> None:
-    names = ("report.html", "metrics.json", "summary.md", "README.md", "config.yaml", "ro-crate-metadata.json")
-    report(root, settings)
-    first = [(root / "demo" / name).read_bytes() for name in names]
-    report(root, settings)
-    assert [(root / "demo" / name).read_bytes() for name in names] == first
+    names = (
+        "report.html",
+        "metrics.json",
+        "summary.md",
+        "README.md",
+        "config.yaml",
+        "source.tar.gz",
+        "ro-crate-metadata.json",
+    )
+    pages = [root / "compare.html", *(root / "demo" / name for name in names)]
+
+    def build() -> list[bytes]:
+        report(root, settings)
+        write_comparison(ResultPaths(root), {"demo": comparable(settings)})
+        return [page.read_bytes() for page in pages]
+
+    assert build() == build()
 
 
 def test_summaries_say_the_same_as_the_metrics(root: Path, settings: RunSettings) -> None:
@@ -335,6 +351,32 @@ def test_summaries_say_the_same_as_the_metrics(root: Path, settings: RunSettings
     for name in ("summary.md", "README.md"):
         text = (root / "demo" / name).read_text()
         assert f"| {base} | {final} |" in text
+
+
+def test_the_model_card_is_metadata_that_the_hub_reads(root: Path, settings: RunSettings) -> None:
+    _, metrics = report(root, settings)
+    data = ModelCard.load(root / "demo/README.md").data
+    [result] = data.eval_results or []
+    assert (result.metric_type, result.dataset_type, result.dataset_name) == ("accuracy", "reasoning_gym", "heldout")
+    assert result.metric_value == pytest.approx(metrics["final_accuracy"], abs=1e-6)
+    assert result.metric_args["confidence_interval_95"] == pytest.approx(metrics["final_accuracy_ci95"], abs=1e-6)
+    assert result.metric_args["questions"] == QUESTIONS
+    assert data.model_name == "demo"
+    assert data.base_model is None  # the demo's is on no hub
+
+
+@pytest.mark.parametrize(
+    ("path", "base_model"), [("Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B"), ("/models/mine", None), ("models/mine", None)]
+)
+def test_only_a_hubs_name_is_a_base_model(
+    root: Path, settings: RunSettings, path: str, base_model: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root)
+    (root / "models/mine").mkdir(parents=True)
+    _, metrics = report(root, settings)
+    card = ModelCard(model_card(metrics, replace(settings, model=Model(path=path))))
+    assert card.data.base_model == base_model
+    assert f"GRPO-trained from {path} on" in card.text
 
 
 def test_step_time_is_whole_and_in_order() -> None:
@@ -359,7 +401,8 @@ def test_only_settings_that_differ_are_compared() -> None:
 
 def test_comparison_of_runs(root: Path, settings: RunSettings) -> None:
     other = make_run(root, "slow", seed=1, better_by=0.02)
-    runs = {item.name: flat(item.run.model_dump()) for item in (settings, other)}
+    other = replace(other, data={"sums": other.data["sums"].model_copy(update={"train": 256})})
+    runs = {item.name: comparable(item) for item in (settings, other)}
     report(root, settings)
     with pytest.raises(SlipwayError, match=r"slow/metrics\.json: missing"):
         write_comparison(ResultPaths(root), runs)
@@ -372,9 +415,40 @@ def test_comparison_of_runs(root: Path, settings: RunSettings) -> None:
         assert f'href="{name}/report.html"' in page
     # 0.0001 and 0.6 or so alone
     worst = max(json.loads((root / name / "metrics.json").read_text())["p"] for name in ("demo", "slow"))
-    assert f'<td class="figure">{worst:.4f}</td>' in page
+    assert f'data-label="p, corrected" class="figure">{worst:.4f}</td>' in page
     assert "p is corrected for 2 runs" in page
-    assert "the runs have the same settings" in page
+    for title in ("Difference", "Accuracy", "Reward", "Response length", "KL to the reference", "Entropy"):
+        assert f"<figcaption>{title}<" in page
+    # both name the same data, which was made from other settings
+    assert re.findall(r'<th scope="row">([^<]+)</th><td>512</td><td>256</td>', page) == [
+        "training data.train",
+        "evaluations.heldout.data settings.train",
+    ]
+    assert "All evaluations" not in page  # there is one
+    assert 'data-label="Verdict"' in page
+    write_comparison(ResultPaths(root), dict.fromkeys(runs, runs["demo"]))
+    assert "the runs have the same settings" in (root / "compare.html").read_text()
+
+
+def test_a_comparison_shows_every_evaluation(root: Path, settings: RunSettings) -> None:
+    _, metrics = report(root, settings)
+    further = metrics["evaluations"]["heldout"] | {"final_accuracy": 0.4321, "verdict": "worse"}
+    both = metrics | {"evaluations": metrics["evaluations"] | {"harder": further}}
+    (root / "demo/metrics.json").write_text(json.dumps(both))
+    write_comparison(ResultPaths(root), {"demo": {}})
+    page = (root / "compare.html").read_text()
+    assert "1 of 1 run better than its base" in page
+    row = page[page.index(">harder<") :]
+    assert "43.2 %" in row
+    assert "worse" in row
+
+
+def test_a_metric_that_no_run_logged_is_not_overlaid() -> None:
+    [curve] = [curve for curve in OVERLAID if curve.key == "actor/kl_loss"]
+    steps = [Step(number, {"critic/score/mean": 0.1 * number}) for number in (1, 2)]
+    assert charts.draw_overlaid({"a": steps}, curve) is None
+    logged = [Step(number, {"actor/kl_loss": 0.1 * number}) for number in (1, 2)]
+    assert charts.draw_overlaid({"a": steps, "b": logged}, curve) is not None
 
 
 def test_a_response_is_cut_off_only_at_the_configured_limit():
@@ -389,16 +463,90 @@ def test_a_response_is_cut_off_only_at_the_configured_limit():
 
 
 def test_the_ledger_is_shown_when_there_is_one(root: Path, settings: RunSettings) -> None:
-    assert "Device-hours" not in report(root, settings)[0]
-    times = {"queued": 12.0, "starting": 90.0, "training": 600.0, "saving": 20.0, "lost": 30.0, "ending": 5.0}
-    segment = {"segment": 1, "job": "17", "ended_by": "preempted"} | times
-    totals = {f"{part}_hours": seconds / 3600 for part, seconds in times.items()}
-    ledger = {"devices": 1, "totals": totals, "segments": [segment]}
-    (root / settings.name / "ledger.json").write_text(json.dumps(ledger))
-    page, _ = report(root, settings)
-    assert "Device-hours" in page
+    (root / settings.name / "ledger.json").unlink()
+    page, metrics = report(root, settings)
+    assert "Timeline" not in page
+    assert "cpu_hours_held" not in metrics
+    totals = write_ledger(ResultPaths(root), settings.name)
+    page, metrics = report(root, settings)
     assert "preempted" in page
-    assert "10 min 0 s" in page
+    assert "3 min 20 s" in page
+    assert metrics["cpu_hours_held"] == pytest.approx(sum(totals.values()) - totals["queued_hours"], abs=1e-4)
+
+
+def test_the_timeline_has_a_bar_for_every_stretch_of_time(root: Path, settings: RunSettings) -> None:
+    write_ledger(ResultPaths(root), settings.name)
+    ledger = json.loads((root / settings.name / "ledger.json").read_text())
+    chart = draw_timeline(ledger)
+    assert chart is not None
+    spans = sum(len(segment["spans"]) for segment in ledger["segments"])
+    legend = len({state for segment in ledger["segments"] for state, _ in segment["spans"]})
+    assert sum(chart.svg.count(f'fill="{colour}"') for colour in STATES.values()) == spans + legend
+    assert "1: steps 1–26" in chart.svg
+    assert "minutes since the first submission" in chart.svg
+    # what the first segment had not saved is what the second trained again
+    first, second = ledger["segments"]
+    assert second["first_step"] == first["kept_step"] + 1
+    # a ledger of an earlier version has no order
+    for segment in ledger["segments"]:
+        del segment["spans"]
+    assert draw_timeline(ledger) is None
+
+
+def test_the_forecast_of_memory_stands_beside_what_was_measured(root: Path, settings: RunSettings) -> None:
+    assert "Memory: forecast and measured" not in report(root, settings)[0]  # the CPU has no forecast
+    terms = {"context of the trainer": 2, "weights": 10, "activations and logits": 40, "rollout engine": 20}
+    forecast = {
+        "gpu": 80 * 2**30,
+        "band": 0.15,
+        "phases": [
+            {
+                "name": "update",
+                "terms": {term: size * 2**30 for term, size in terms.items()},
+                "trainer_allocated": 50 * 2**30,
+                "trainer_reserved": 55 * 2**30,
+            }
+        ],
+    }
+    logged = [
+        Step(1, {"actor/perf/max_memory_allocated_gb": 40.0}),
+        Step(2, {"actor/perf/max_memory_allocated_gb": 48.0}),
+    ]
+    view = compare_memory(forecast, Training(logged, [], None))
+    allocated, reserved = view.rows
+    assert (allocated.forecast, allocated.measured, allocated.is_within) == (50.0, 48.0, True)
+    assert allocated.off == pytest.approx(50 / 48 - 1)
+    assert (reserved.forecast, reserved.measured, reserved.off) == (55.0, None, None)
+    assert not compare_memory(forecast, Training(logged[:1], [], None)).rows[0].is_within
+    colours = [colour for name, colour, _ in GROUPS if name != "optimizer"]
+    assert all(colour in view.chart.svg for colour in colours)
+    publish("preflight", root / "demo/preflight", {}, {"memory": forecast}, to=root / "demo/preflight.json")
+    page, _ = report(root, settings)
+    assert "Memory: forecast and measured" in page
+    assert "not logged" in page
+
+
+def test_what_never_changed_is_said_instead_of_drawn(root: Path, settings: RunSettings) -> None:
+    path = ResultPaths(root).metrics("demo")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in rows:
+        row["data"]["actor/pg_clipfrac"] = 0.0
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    page, _ = report(root, settings)
+    assert "<figcaption>Clipped updates<" not in page
+    assert "<dt>Clipped updates</dt><dd>0 % (share of tokens)</dd>" in page
+
+
+def test_the_figures_behind_the_curves_can_be_read(root: Path, settings: RunSettings) -> None:
+    page, _ = report(root, settings)
+    text = re.search(r'<pre class="log" tabindex="0">(.*?)</pre>', page, re.DOTALL)
+    assert text is not None
+    rows = list(csv.DictReader(text[1].splitlines()))
+    logged = [json.loads(line) for line in ResultPaths(root).metrics("demo").read_text().splitlines()]
+    assert len(rows) == STEPS
+    for key in ("critic/score/mean", "actor/entropy", "timing_s/gen", "response_length/max"):
+        values = [float(row[key]) for row in rows]
+        assert values == pytest.approx([row["data"][key] for row in logged], rel=1e-4)
 
 
 def test_every_component_of_the_reward_has_a_curve(root: Path, settings: RunSettings) -> None:

@@ -19,9 +19,14 @@ rule report:
             "results/{run}/report.html",
             caption="../report/run.rst",
             category="Runs",
-            labels={"run": "{run}"},
+            labels={"run": "{run}", "content": "report"},
         ),
-        metrics="results/{run}/metrics.json",
+        metrics=report(
+            "results/{run}/metrics.json",
+            caption="../report/figures.rst",
+            category="Runs",
+            labels={"run": "{run}", "content": "figures"},
+        ),
     log:
         "results/{run}/logs/report.log",
     benchmark:
@@ -47,6 +52,7 @@ rule compare:
             "results/compare.html",
             caption="../report/compare.rst",
             category="Comparison",
+            labels={"run": "all", "content": "comparison"},
         ),
     log:
         "results/compare.log",

@@ -4,6 +4,7 @@ Starting it again is always right: a finished training is published again withou
 for, and a dead one is followed by a job that continues from the last complete checkpoint.
 """
 
+import contextlib
 import logging
 import shutil
 import signal
@@ -101,6 +102,9 @@ def _bring_to_last_step(training: Training, progress: Progress) -> None:
         progress.update()
         reached = checkpoints.latest_step(folder / "checkpoints")
         if reached < training.steps and not (ending.resumable and reached > before):
+            # for the page of the failed run; why the training failed says more than a failure of this
+            with contextlib.suppress(OSError, SlipwayError):
+                _account(training)
             raise SlipwayError(_explain_failure(training, before, reached, ending))
         if reached < training.steps:
             logger.info("train %s: %s; going on after step %d", training.run, ending.words, reached)
@@ -154,6 +158,11 @@ def _cause(log: Path) -> str:
     return f"Cause: {named}\n" if named else ""
 
 
+def _account(training: Training) -> None:
+    folder, devices = training.train_folder, training.nodes * training.processes
+    write_ledger(folder, folder.parent, devices, on_slurm=training.executor == "slurm")
+
+
 def _publish(training: Training, product: Product) -> None:
     folder = training.train_folder
     rows = segments.merge_metrics(folder)
@@ -164,8 +173,7 @@ def _publish(training: Training, product: Product) -> None:
             f"run {training.run!r}: the checkpoint says step {training.steps}, but the metrics in "
             f"{folder / 'segments'} end at step {max(trained, default=0)}. Move {folder} away and train again."
         )
-    devices = training.nodes * training.processes
-    write_ledger(folder, folder.parent, devices, on_slurm=training.executor == "slurm")
+    _account(training)
     checkpoint = checkpoints.step_folder(folder / "checkpoints", training.steps)
     product.publish(
         checkpoints.index_files(checkpoint),

@@ -37,9 +37,14 @@ def local_folder(model: Model, name: str, paths: ResultPaths) -> Path:
                 "remove the revision"
             )
         return folder
-    if model.path.count("/") != 1 or model.path.startswith((".", "/", "~")):
+    if not is_hub_name(model.path):
         raise SlipwayError(f"models.{name}.path: {model.path!r} is no folder, and not a hub name (owner/model)")
     return _link(paths.hf_model(name), _fetch(model.path, model.revision, f"models.{name}.path"))
+
+
+def is_hub_name(path: str) -> bool:
+    """Return whether a path of the config is a hub's `owner/name`: nothing on this machine is called so."""
+    return path.count("/") == 1 and not path.startswith((".", "/", "~")) and not Path(path).exists()
 
 
 def source_fingerprint(folder: Path) -> dict[str, Any]:

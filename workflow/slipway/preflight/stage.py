@@ -27,7 +27,7 @@ from slipway.preflight.static import check_run
 from slipway.preflight.subject import Subject
 from slipway.preflight.versions import check_kernels, check_pairs, installed
 
-VERSION = 4
+VERSION = 5
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +101,7 @@ def preflight(candidate: Candidate, manifest_path: Path, folder: Path) -> None:
                 "lengths": {split: asdict(lengths) for split, lengths in measured.lengths.items()},
                 "score_seconds": measured.score_seconds,
                 "base_groups": {name: asdict(groups) for name, groups in measured.groups.items()},
+                "memory": _forecast_facts(candidate.subject),
             },
         )
         write_text(manifest_path.with_suffix(".md"), as_markdown(candidate.name, findings, tables))
@@ -239,6 +240,24 @@ def _memory(candidate: Candidate) -> list[str]:
             ("tokens in the cache of one rollout replica", f"{max(0, round(needed.cache_tokens)):,}"),
         ]
     return [*lines, *_table(("quantity", "value"), rows), ""]
+
+
+def _forecast_facts(subject: Subject) -> dict[str, Any] | None:
+    """Return the forecast of a GPU's memory, bytes, which the report lays beside what was measured; None on the CPU."""
+    known = forecast_of(subject)
+    if known is None:
+        return None
+    _, needed = known
+    phases = [
+        {
+            "name": phase.name,
+            "terms": {term: round(size) for term, size in phase.terms.items() if size},
+            "trainer_allocated": round(phase.allocated),
+            "trainer_reserved": round(phase.reserved),
+        }
+        for phase in needed.phases
+    ]
+    return {"gpu": subject.gpu_memory, "band": MEMORY_BAND, "phases": phases}
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:

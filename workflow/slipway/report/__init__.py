@@ -2,10 +2,14 @@
 
 * `reading`: the run's files, each either whole or a clear error
 * `comparison`: base against final on the same questions, and the verdict
-* `charts`: curves as SVG
+* `curves`, `charts`: which metrics are drawn, and curves as SVG
+* `timeline`: the ledger as one drawing
+* `memory_view`: the forecast of memory beside what was measured
+* `signs`: what should make a reader careful
 * `samples_view`, `provenance_view`: what the page shows of samples and provenance
 * `page`: assembly of the HTML
-* `summaries`: metrics.json, summary.md, the model card
+* `summaries`: metrics.json, summary.md
+* `model_card`: the Hugging Face model card
 * `crate`: the RO-Crate
 * `stage`: the rules' work: `report` and its partial form
 * `runs_table`: the comparison of all runs

@@ -6,6 +6,7 @@ light, dark and print. Blue and orange of Okabe and Ito's palette can be told ap
 blindness.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ COLOURS = {
     "grid": "#e3e7ec",
     "line": "#0072b2",
     "faint": "#9cc7e3",
+    "band": "#e1eef7",
     "second": "#d55e00",
 }
 # Okabe and Ito, without yellow, which is too pale for lines.
@@ -50,11 +52,11 @@ class Chart:
 
 
 def draw_curves(training: Training, curves: Sequence[Curve]) -> list[Chart]:
-    """Draw those of `curves` that were logged."""
+    """Draw those of `curves` that were logged and are not the same in every step."""
     return [
-        Chart(curve.title, curve.hint, _draw_curve(training.steps, curve))
+        Chart(curve.title, _hint(training.steps, curve), _draw_curve(training.steps, curve))
         for curve in curves
-        if any(curve.key in step.values for step in training.steps)
+        if len(set(curve.values_of(training.steps))) > 1
     ]
 
 
@@ -77,15 +79,17 @@ def draw_step_time(training: Training) -> list[Chart]:
     if not phases:
         return []
     limit, hint = _time_limit(training.steps)
+    # a step's block begins half a step before its number; the last one needs an end
+    edges = [step.number - 0.5 for step in training.steps] + [training.steps[-1].number + 0.5]
     rows = [
-        {"step": step.number, "phase": name, "seconds": seconds[index], "order": order}
+        {"step": edge, "phase": name, "seconds": second, "order": order}
         for order, (name, _, seconds) in enumerate(phases)
-        for index, step in enumerate(training.steps)
+        for edge, second in zip(edges, [*seconds, seconds[-1]], strict=True)
     ]
     scale = alt.Scale(domain=[name for name, *_ in phases], range=[colour for _, colour, _ in phases])
     chart = (
         alt.Chart(pd.DataFrame(rows), width=WIDTH, height=HEIGHT)
-        .mark_area(interpolate="step", clip=True, strokeWidth=0)
+        .mark_area(interpolate="step-after", clip=True, strokeWidth=0)
         .encode(
             x=_step_axis(),
             y=alt.Y(
@@ -144,29 +148,73 @@ def draw_differences(runs: Mapping[str, Mapping[str, Any]]) -> Chart:
     rows = [
         {
             "run": name,
-            "value": metrics["difference"],
-            "low": metrics["difference_ci95"][0],
-            "high": metrics["difference_ci95"][1],
+            "value": 100 * metrics["difference"],
+            "low": 100 * metrics["difference_ci95"][0],
+            "high": 100 * metrics["difference_ci95"][1],
         }
         for name, metrics in runs.items()
     ]
     base = alt.Chart(pd.DataFrame(rows), width=WIDTH - 20, height=max(60, 26 * len(rows)))
     y = alt.Y("run:N", title=None, sort=None, axis=alt.Axis(labelColor=COLOURS["ink"], labelLimit=110))
-    x = alt.X("low:Q", title="trained minus base", axis=alt.Axis(format="+.0%", tickCount=4, grid=True))
+    signed = alt.Axis(labelExpr="datum.value ? format(datum.value, '+') : '0'", tickCount=4, grid=True)
+    x = alt.X("low:Q", title="percentage points, trained minus base", axis=signed)
     zero = alt.Chart(pd.DataFrame([{"zero": 0.0}])).mark_rule(color=COLOURS["muted"]).encode(x="zero:Q")
     interval = base.mark_rule(strokeWidth=3, color=COLOURS["line"]).encode(x=x, x2="high:Q", y=y)
     point = base.mark_point(filled=True, size=80, opacity=1, color=COLOURS["line"]).encode(x="value:Q", y=y)
-    hint = "Accuracy, 95 % interval; right of the line is better."
+    hint = "Of accuracy, with 95 % intervals; right of the line is better."
     return Chart("Difference", hint, render(zero + interval + point, "differences"))
 
 
-def draw_overlaid(runs: Mapping[str, Sequence[Step]]) -> Chart:
-    """Draw the smoothed reward of all runs; colours repeat after eight runs, dashes then differ."""
-    rows = []
+def draw_accuracies_of_runs(runs: Mapping[str, Mapping[str, Any]]) -> Chart:
+    """Draw each run's accuracy before and after, with intervals, on the evaluation that decides."""
+    rows = [
+        {
+            "run": name,
+            "label": label,
+            "value": metrics[f"{key}_accuracy"],
+            "low": metrics[f"{key}_accuracy_ci95"][0],
+            "high": metrics[f"{key}_accuracy_ci95"][1],
+        }
+        for name, metrics in runs.items()
+        for key, label in (("base", "base"), ("final", "trained"))
+    ]
+    base = alt.Chart(pd.DataFrame(rows), width=WIDTH - 20, height=max(60, 32 * len(runs)))
+    labels = ["base", "trained"]
+    colour = alt.Color(
+        "label:N",
+        scale=alt.Scale(domain=labels, range=[COLOURS["second"], COLOURS["line"]]),
+        legend=alt.Legend(title=None, orient="bottom"),
+    )
+    y = alt.Y("run:N", title=None, sort=None, axis=alt.Axis(labelColor=COLOURS["ink"], labelLimit=110))
+    offset = alt.YOffset("label:N", sort=labels)
+    x = alt.X(
+        "low:Q",
+        title="accuracy",
+        scale=alt.Scale(domain=[0, 1]),
+        axis=alt.Axis(format=".0%", tickCount=5, grid=True),
+    )
+    interval = base.mark_rule(strokeWidth=3).encode(x=x, x2="high:Q", y=y, yOffset=offset, color=colour)
+    point = base.mark_point(filled=True, size=70, opacity=1).encode(
+        x="value:Q", y=y, yOffset=offset, color=colour, shape=alt.Shape("label:N", scale=alt.Scale(domain=labels))
+    )
+    return Chart("Accuracy", "Of the first evaluation, with 95 % intervals.", render(interval + point, "accuracies"))
+
+
+def draw_overlaid(runs: Mapping[str, Sequence[Step]], curve: Curve) -> Chart | None:
+    """Draw a smoothed metric of all runs; colours repeat after eight runs, dashes then differ.
+
+    None when no run logged it, or it was 0 throughout.
+    """
+    rows: list[dict[str, Any]] = []
     for name, steps in runs.items():
-        known = [step for step in steps if "critic/score/mean" in step.values]
-        smooth = _moving_average([step.values["critic/score/mean"] for step in known])
-        rows += [{"run": name, "step": step.number, "reward": value} for step, value in zip(known, smooth, strict=True)]
+        known = [step for step in steps if curve.key in step.values]
+        smooth = _moving_average(curve.values_of(steps))
+        rows += [{"run": name, "step": step.number, "value": value} for step, value in zip(known, smooth, strict=True)]
+    if curve.logarithmic:
+        rows = [row for row in rows if row["value"] > 0]
+    if not any(row["value"] for row in rows):
+        return None
+    values = [float(row["value"]) for row in rows]
     names = list(runs)
     colour = alt.Color(
         "run:N",
@@ -178,18 +226,18 @@ def draw_overlaid(runs: Mapping[str, Sequence[Step]]) -> Chart:
         scale=alt.Scale(domain=names, range=[DASHES[index // 8 % len(DASHES)] for index in range(len(names))]),
         legend=None,
     )
+    scale, axis = _value_scale(curve, values)
     chart = (
         alt.Chart(pd.DataFrame(rows), width=WIDTH, height=HEIGHT)
         .mark_line(strokeWidth=2)
         .encode(
             x=_step_axis(),
-            y=alt.Y("reward:Q", title="mean score", scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4)),
+            y=alt.Y("value:Q", title=curve.unit, scale=scale, axis=axis),
             color=colour,
             strokeDash=dash,
         )
     )
-    hint = f"Moving average, newest value weighs {SMOOTHING}."
-    return Chart("Reward in training", hint, render(chart, "rewards"))
+    return Chart(curve.title, curve.hint, render(chart, f"runs-{_slug(curve.key)}"))
 
 
 def render(chart: alt.Chart | alt.LayerChart, name: str) -> str:
@@ -211,16 +259,37 @@ def _draw_curve(steps: Sequence[Step], curve: Curve, points: bool = False) -> st
         {"step": number, "value": value, "smooth": average}
         for (number, value), average in zip(known, _moving_average(values), strict=True)
     ]
+    spread = _ranges(steps, curve)
     base = alt.Chart(pd.DataFrame(rows), width=WIDTH, height=HEIGHT)
-    scale = alt.Scale(type="log") if curve.logarithmic else alt.Scale(zero=False, nice=True)
-    axis = alt.Axis(tickCount=4, format="~%" if curve.percent else _number_format(values))
+    scale, axis = _value_scale(curve, values)
     x, y = _step_axis(), alt.Y("value:Q", title=curve.unit, scale=scale, axis=axis)
     if points:
         drawn = base.mark_line(color=COLOURS["line"], point=alt.OverlayMarkDef(color=COLOURS["line"]))
         return render(drawn.encode(x=x, y=y), _slug(curve.key))
+    if curve.exact:
+        return render(base.mark_line(color=COLOURS["line"], strokeWidth=2.2).encode(x=x, y=y), _slug(curve.key))
     raw = base.mark_line(color=COLOURS["faint"], strokeWidth=1).encode(x=x, y=y)
     average = base.mark_line(color=COLOURS["line"], strokeWidth=2.2).encode(x=x, y="smooth:Q")
-    return render(raw + average, _slug(curve.key))
+    if not spread:
+        return render(raw + average, _slug(curve.key))
+    band = alt.Chart(pd.DataFrame(spread)).mark_area(color=COLOURS["band"]).encode(x=x, y="low:Q", y2="high:Q")
+    return render(band + raw + average, _slug(curve.key))
+
+
+def _hint(steps: Sequence[Step], curve: Curve) -> str:
+    return f"{curve.hint} Shaded: lowest to highest." if _ranges(steps, curve) else curve.hint
+
+
+def _ranges(steps: Sequence[Step], curve: Curve) -> list[dict[str, float]]:
+    """Return the lowest and the highest value by step, where the curve has them and they were logged."""
+    if curve.range is None:
+        return []
+    low, high = curve.range
+    return [
+        {"step": step.number, "low": step.values[low], "high": step.values[high]}
+        for step in steps
+        if low in step.values and high in step.values
+    ]
 
 
 def _number_format(values: Sequence[float]) -> str:
@@ -228,6 +297,24 @@ def _number_format(values: Sequence[float]) -> str:
     if min(values, default=0.0) == max(values, default=0.0):
         return ".3~g"  # one tick tells vega no precision
     return "~e" if 0 < largest < 1e-3 else "~f"
+
+
+def _value_scale(curve: Curve, values: Sequence[float]) -> tuple[alt.Scale, alt.Axis]:
+    if curve.logarithmic:
+        return alt.Scale(type="log", nice=False), alt.Axis(values=_logarithmic_ticks(values), format="~g")
+    number_format = "~%" if curve.percent else _number_format(values)
+    return alt.Scale(zero=False, nice=True), alt.Axis(tickCount=4, format=number_format)
+
+
+def _logarithmic_ticks(values: Sequence[float]) -> list[float]:
+    """Return the powers of ten within the values, with round multiples of them where these are few."""
+    powers = range(math.floor(math.log10(min(values))), math.ceil(math.log10(max(values))) + 1)
+    for parts in ((1,), (1, 2, 5), tuple(range(1, 10))):
+        ticks = [part * 10.0**power for power in powers for part in parts]
+        shown = [tick for tick in ticks if min(values) <= tick <= max(values)]
+        if len(shown) >= 3:
+            break
+    return shown
 
 
 def _step_axis() -> alt.X:

@@ -1,12 +1,19 @@
 """Which of verl's metrics the report draws, what they mean, and in what unit."""
 
-from collections.abc import Collection
+import csv
+import io
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+
+from slipway.report.reading import Step
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A metric of verl over training steps: its key, how it is called, its unit, and how to read it."""
+    """A metric of verl over training steps: its key, how it is called, its unit, and how to read it.
+
+    `range` are the keys of the lowest and the highest value behind a mean. An `exact` one has no scatter to smooth.
+    """
 
     key: str
     title: str
@@ -14,26 +21,45 @@ class Curve:
     hint: str
     logarithmic: bool = False
     percent: bool = False
+    range: tuple[str, str] | None = None
+    exact: bool = False
+
+    def values_of(self, steps: Sequence[Step]) -> list[float]:
+        """Return the logged values in the order of the steps."""
+        return [step.values[self.key] for step in steps if self.key in step.values]
+
+    def in_words(self, value: float) -> str:
+        """Return a value with its unit."""
+        return f"{100 * value:.4g} % ({self.unit})" if self.percent else f"{value:.4g} {self.unit}"
 
 
-LEARNING = (
-    Curve(
-        key="critic/score/mean",
-        title="Reward",
-        unit="mean score of a step's answers",
-        hint="Rises when the policy learns the task.",
-    ),
+REWARD = Curve(
+    key="critic/score/mean",
+    title="Reward",
+    unit="mean score of a step's answers",
+    hint="Rises when the policy learns the task.",
+)
+
+LENGTHS = (
     Curve(
         key="response_length/mean",
         title="Response length",
-        unit="tokens, mean",
+        unit="tokens",
         hint="A steady climb to the limit, or a collapse, is a warning sign.",
+        range=("response_length/min", "response_length/max"),
     ),
     Curve(
         key="response_length/clip_ratio",
         title="Answers cut off",
         unit="share at the length limit",
         hint="A cut-off answer can hardly score.",
+        percent=True,
+    ),
+    Curve(
+        key="response/aborted_ratio",
+        title="Empty answers",
+        unit="share of a step's answers",
+        hint="No token at all: the rollout engine gave up, or the policy ends at once.",
         percent=True,
     ),
 )
@@ -93,6 +119,13 @@ POLICY = (
         title="Learning rate",
         unit="per optimizer step",
         hint="The schedule as it was run.",
+        exact=True,
+    ),
+    Curve(
+        key="rollout_corr/log_ppl_abs_diff",
+        title="Rollout against trainer: log-probs",
+        unit="nats per token, mean of an answer's gap",
+        hint="The same tokens, by the rollout engine and by the trainer; near zero is right.",
     ),
     Curve(
         key="training/rollout_probs_diff_mean",
@@ -100,26 +133,66 @@ POLICY = (
         unit="mean difference of probabilities",
         hint="The same tokens, by the rollout engine and by the trainer; near zero is right.",
     ),
+)
+
+_TOGETHER = ("response_length/mean", "actor/kl_loss", "actor/entropy", "actor/grad_norm")
+OVERLAID = (REWARD, *(curve for curve in LENGTHS + POLICY if curve.key in _TOGETHER))
+"""What is drawn of several runs in one chart."""
+
+THROUGHPUT = Curve(
+    key="perf/throughput",
+    title="Throughput",
+    unit="tokens per second and device",
+    hint="All tokens of a step over its time.",
+)
+
+GPU_SYSTEM = (
+    THROUGHPUT,
     Curve(
-        key="training/rollout_actor_probs_pearson_corr",
-        title="Rollout against trainer: agreement",
-        unit="correlation of probabilities",
-        hint="Near one is right.",
+        key="perf/mfu/actor",
+        title="Model FLOPs utilization",
+        unit="share of the GPUs' peak, update",
+        hint="Useful arithmetic of the update over what the GPUs could do.",
+        percent=True,
+    ),
+    Curve(
+        key="actor/perf/max_memory_allocated_gb",
+        title="Memory of the trainer: allocated",
+        unit="GiB, highest so far",
+        exact=True,
+        hint="What torch had allocated in the first rank; the rollout engine is another process.",
+    ),
+    Curve(
+        key="actor/perf/max_memory_reserved_gb",
+        title="Memory of the trainer: reserved",
+        unit="GiB, highest so far",
+        exact=True,
+        hint="What torch had taken from the GPU for it.",
+    ),
+    Curve(
+        key="actor/perf/cpu_memory_used_gb",
+        title="Host memory",
+        unit="GiB in use on the first node",
+        exact=True,
+        hint="By all processes. A steady climb is a leak.",
     ),
 )
 
-SYSTEM = (
-    Curve(
-        key="perf/throughput",
-        title="Throughput",
-        unit="tokens per second and device",
-        hint="All tokens of a step over its time.",
-    ),
+CPU_SYSTEM = (
+    THROUGHPUT,
     Curve(
         key="actor/perf/max_memory_allocated_gb",
         title="Memory of the trainer",
         unit="GiB, highest so far",
-        hint="As verl measures it: allocated by the first rank.",
+        exact=True,
+        hint="The first training process, resident in host memory.",
+    ),
+    Curve(
+        key="actor/perf/cpu_memory_used_gb",
+        title="Host memory",
+        unit="GiB in use on the first node",
+        exact=True,
+        hint="By all processes, of others too. A steady climb is a leak.",
     ),
 )
 
@@ -146,3 +219,18 @@ def components_of(logged: Collection[str]) -> list[Curve]:
     """Return the curves of the components among the `logged` keys: each once, where one says the same as another."""
     left_out = {"reward/tagged"} if "reward/format" in logged else set()
     return [curve for curve in COMPONENTS if curve.key in logged and curve.key not in left_out]
+
+
+def as_csv(steps: Sequence[Step], curves: Sequence[Curve]) -> str:
+    """Return what the curves show as CSV: a row a step, a column a metric of verl, five digits."""
+    ranges = [key for curve in curves for key in curve.range or ()]
+    timers = [f"timing_s/{timer}" for timer in ("step", *(timer for timer, *_ in PHASES))]
+    logged = {key for step in steps for key in step.values}
+    keys = [key for key in dict.fromkeys([*(curve.key for curve in curves), *ranges, *timers]) if key in logged]
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(["step", *keys])
+    table.writerows(
+        [step.number, *(f"{step.values[key]:.5g}" if key in step.values else "" for key in keys)] for step in steps
+    )
+    return text.getvalue()

@@ -11,17 +11,33 @@ from slipway.config.schema import Run
 from slipway.report import charts, curves
 from slipway.report.comparison import Comparison
 from slipway.report.logs import LogExcerpt
+from slipway.report.memory_view import compare_memory
 from slipway.report.provenance_view import Provenance
 from slipway.report.reading import Training
 from slipway.report.samples_view import SAMPLES_SHOWN, SamplePair, count_kinds
-from slipway.report.signs import Sign
+from slipway.report.signs import CHECKED, Sign
+from slipway.report.timeline import STATES, draw_timeline, held_hours
 
 MARKS = {"better": "▲", "worse": "▼", "not shown to be better": "●"}
 
 
+LEARNING, SYSTEM = "Learning", "Time and memory"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One section's charts, and in words the metrics that never changed."""
+
+    drawn: list[charts.Chart]
+    constant: Mapping[str, str]
+
+
 @dataclass(frozen=True)
 class Page:
-    """All that the page shows. What a failed run lacks is None or empty, and named in `missing`."""
+    """All that the page shows. What a failed run lacks is None or empty, and named in `missing`.
+
+    `ledger` is that of rule train, `forecast` preflight's of a GPU's memory (None on the CPU).
+    """
 
     name: str
     settings: Run
@@ -32,6 +48,7 @@ class Page:
     provenance: Provenance | None
     metrics: Mapping[str, Any] | None
     ledger: Mapping[str, Any] | None = None
+    forecast: Mapping[str, Any] | None = None
     signs: Sequence[Sign] = ()
     missing: Sequence[str] = ()
     logs: Sequence[LogExcerpt] = field(default_factory=list)
@@ -43,7 +60,13 @@ def render_page(page: Page) -> str:
         "page.html.jinja",
         page=page,
         facts=_facts(page),
-        figures=_figures(page.training) if page.training else {},
+        figures=_figures(page),
+        csv=_csv(page),
+        memory=compare_memory(page.forecast, page.training) if page.forecast else None,
+        timeline=draw_timeline(page.ledger) if page.ledger else None,
+        states=tuple(STATES),
+        held=held_hours(page.ledger) if page.ledger else None,
+        checked=CHECKED,
         accuracy_chart=charts.draw_accuracies(page.comparisons) if page.comparisons else None,
         sample_counts=count_kinds(page.samples),
         samples_shown=SAMPLES_SHOWN,
@@ -67,6 +90,8 @@ def render(template: str, **context: object) -> str:
         "p_value": p_value,
         "duration": duration,
         "number": number,
+        "gib": gib,
+        "signed_percent": signed_percent,
     }
     return environment.get_template(template).render(style=_template_text("style.css"), marks=MARKS, **context)
 
@@ -78,6 +103,16 @@ def _template_text(name: str) -> str:
 def percent(share: float) -> str:
     """Return a share in per cent."""
     return f"{100 * share:.1f} %"
+
+
+def signed_percent(share: float) -> str:
+    """Return a relative difference in per cent, signed, with a true minus."""
+    return f"{100 * share:+.0f} %".replace("-", "−")
+
+
+def gib(amount: float) -> str:
+    """Return an amount of memory to a tenth."""
+    return f"{amount:.1f}"
 
 
 def p_value(value: float) -> str:
@@ -130,12 +165,38 @@ def _facts(page: Page) -> dict[str, str]:
     }
 
 
-def _figures(training: Training) -> dict[str, list[charts.Chart]]:
-    logged = {key for step in training.steps for key in step.values}
+def _figures(page: Page) -> dict[str, Figures]:
+    """Return the curves by heading; headings without any are left out."""
+    training = page.training
+    if training is None:
+        return {}
     figures = {
-        "Learning": charts.draw_curves(training, curves.LEARNING) + charts.draw_validation(training),
-        "Reward components": charts.draw_curves(training, curves.components_of(logged)),
-        "Policy": charts.draw_curves(training, curves.POLICY),
-        "Time and memory": charts.draw_step_time(training) + charts.draw_curves(training, curves.SYSTEM),
+        heading: Figures(charts.draw_curves(training, shown), _constant(training, shown))
+        for heading, shown in _curves(page).items()
     }
-    return {heading: drawn for heading, drawn in figures.items() if drawn}
+    figures[LEARNING].drawn.extend(charts.draw_validation(training))
+    figures[SYSTEM].drawn[:0] = charts.draw_step_time(training)
+    return {heading: shown for heading, shown in figures.items() if shown.drawn or shown.constant}
+
+
+def _constant(training: Training, shown: Sequence[curves.Curve]) -> dict[str, str]:
+    """Return the metrics that were the same in every step, in words: a drawing of them would say no more."""
+    values = {curve: set(curve.values_of(training.steps)) for curve in shown}
+    return {curve.title: curve.in_words(only.pop()) for curve, only in values.items() if len(only) == 1}
+
+
+def _curves(page: Page) -> dict[str, Sequence[curves.Curve]]:
+    """Return which metrics are drawn under which heading."""
+    logged = {key for step in page.training.steps for key in step.values} if page.training else set()
+    return {
+        LEARNING: (curves.REWARD, *curves.components_of(logged)),
+        "Policy health": curves.POLICY,
+        "Lengths": curves.LENGTHS,
+        SYSTEM: curves.GPU_SYSTEM if page.settings.device == "cuda" else curves.CPU_SYSTEM,
+    }
+
+
+def _csv(page: Page) -> str:
+    if page.training is None:
+        return ""
+    return curves.as_csv(page.training.steps, [curve for shown in _curves(page).values() for curve in shown])

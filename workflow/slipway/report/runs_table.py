@@ -6,12 +6,15 @@ from typing import Any
 
 from slipway.config.paths import ResultPaths
 from slipway.manifest import write_text
-from slipway.report import charts
+from slipway.report import charts, curves
 from slipway.report.page import render
 from slipway.report.reading import read_json, read_steps
 from slipway.statistics import holm
 
-NEEDED = ("verdict", "base_accuracy", "final_accuracy", "difference", "difference_ci95", "p", "questions", "steps")
+NEEDED = (
+    *("verdict", "base_accuracy", "base_accuracy_ci95", "final_accuracy", "final_accuracy_ci95"),
+    *("difference", "difference_ci95", "p", "questions", "steps", "evaluations"),
+)
 
 
 @dataclass(frozen=True)
@@ -36,13 +39,15 @@ def write_comparison(paths: ResultPaths, runs: Mapping[str, Mapping[str, Any]]) 
         RunRow(name, {key: settings.get(key) for key in differing}, metrics[name], p)
         for (name, settings), p in zip(runs.items(), corrected, strict=True)
     ]
-    rewards = {name: read_steps(paths.metrics(name)).steps for name in runs}
+    steps = {name: read_steps(paths.metrics(name)).steps for name in runs}
+    drawn = [charts.draw_differences(metrics), charts.draw_accuracies_of_runs(metrics)]
     page = render(
         "compare.html.jinja",
         rows=rows,
         differing=differing,
-        difference_chart=charts.draw_differences({row.name: row.metrics for row in rows}),
-        reward_chart=charts.draw_overlaid(rewards),
+        results=drawn,
+        curves=[chart for curve in curves.OVERLAID if (chart := charts.draw_overlaid(steps, curve)) is not None],
+        smoothing=charts.SMOOTHING,
     )
     write_text(paths.root / "compare.html", page)
 

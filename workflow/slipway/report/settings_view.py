@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from slipway.config.schema import Data, Evaluation, Model, Run
+from slipway.config.load import named
+from slipway.config.schema import Config, Data, Evaluation, Model, Run
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,20 @@ class RunSettings:
     model: Model
     data: Mapping[str, Data]
     evaluations: Mapping[str, Evaluation]
+
+
+def settings_of(config: Config, name: str) -> RunSettings:
+    """Return the sections of the config that a run names."""
+    settings = named(config.runs, "runs", name)
+    evaluations = {item: config.evaluation[item] for item in settings.evaluation}
+    data = dict.fromkeys([settings.data, *(evaluation.data for evaluation in evaluations.values())])
+    return RunSettings(
+        name=name,
+        run=settings,
+        model=config.models[settings.model],
+        data={item: config.data[item] for item in data},
+        evaluations=evaluations,
+    )
 
 
 def as_config(settings: RunSettings) -> dict[str, Any]:
@@ -42,6 +57,24 @@ def settings_tables(settings: RunSettings) -> dict[str, dict[str, object]]:
     for name, evaluation in settings.evaluations.items():
         sections[f"Evaluation {name}"] = flat(evaluation.model_dump())
     return sections
+
+
+def comparable(settings: RunSettings) -> dict[str, object]:
+    """Return a run's settings with dotted names, and those of its model, data and evaluations by the part they play.
+
+    Two runs that name different data of equal settings differ in nothing but the name.
+    """
+    return flat(
+        settings.run.model_dump()
+        | {
+            "model settings": settings.model.model_dump(),
+            "training data": settings.data[settings.run.data].model_dump(),
+            "evaluations": {
+                name: evaluation.model_dump() | {"data settings": settings.data[evaluation.data].model_dump()}
+                for name, evaluation in settings.evaluations.items()
+            },
+        }
+    )
 
 
 def flat(values: Mapping[str, object], prefix: str = "") -> dict[str, object]:

@@ -28,6 +28,12 @@ ENTROPY_LEFT = 0.1
 # (docs/measurements).
 MOST_MISMATCH = 0.02
 
+CHECKED = (
+    "reward that rises while held-out accuracy does not, verl's validation against the evaluation, answers cut off, "
+    "entropy gone, rollout engine and trainer that disagree, a reward that stopped rising, warnings of preflight"
+)
+"""What `find_signs` looks at, for a page without any sign."""
+
 
 @dataclass(frozen=True)
 class Sign:

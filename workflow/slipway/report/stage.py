@@ -12,6 +12,7 @@ from slipway.manifest import FolderLock, read_manifest, write_json, write_text
 from slipway.report import crate, provenance_view, summaries
 from slipway.report.comparison import compare_all
 from slipway.report.logs import last_errors
+from slipway.report.model_card import model_card
 from slipway.report.page import Page, render_page
 from slipway.report.provenance_view import StageRecord, record_stage
 from slipway.report.reading import (
@@ -45,7 +46,8 @@ def write_report(paths: ResultPaths, settings: RunSettings) -> None:
         comparisons = compare_all(base, final, settings.run.evaluation)
         stages, hashes = _read_provenance(paths, settings)
         provenance = provenance_view.collect(paths, settings.name, stages, hashes)
-        metrics = summaries.metrics(settings.name, settings.run, comparisons, training)
+        ledger = _read_ledger(folder)
+        metrics = summaries.metrics(settings.name, settings.run, comparisons, training, ledger)
         page = Page(
             settings=settings.run,
             name=settings.name,
@@ -55,13 +57,14 @@ def write_report(paths: ResultPaths, settings: RunSettings) -> None:
             samples=choose_samples(base, final, comparisons[0].evaluation),
             provenance=provenance,
             metrics=metrics,
-            ledger=_read_ledger(folder),
+            ledger=ledger,
+            forecast=_read_forecast(folder),
             signs=find_signs(training, comparisons, _read_findings(paths, settings.name)),
         )
         write_json(folder / "metrics.json", metrics)
         write_json(folder / "config.yaml", as_config(settings))  # JSON is YAML
         write_text(folder / "summary.md", summaries.summary(metrics))
-        write_text(folder / "README.md", summaries.model_card(metrics, settings.model, settings.data))
+        write_text(folder / "README.md", model_card(metrics, settings))
         write_source(folder)
         write_json(folder / "ro-crate-metadata.json", crate.describe(settings.name, provenance, folder))
         write_text(folder / "report.html", render_page(page))
@@ -100,6 +103,7 @@ def write_partial_report(paths: ResultPaths, settings: RunSettings) -> None:
         provenance=provenance,
         metrics=None,
         ledger=_attempt(lambda: _read_ledger(folder), missing),
+        forecast=_attempt(lambda: _read_forecast(folder), missing),
         signs=_attempt(lambda: find_signs(training, comparisons or [], _read_findings(paths, name)), missing) or [],
         missing=list(dict.fromkeys(missing)),
         logs=last_errors(folder),
@@ -117,9 +121,18 @@ def _read_pair(paths: ResultPaths, run: str) -> tuple[Evaluated, Evaluated]:
 
 
 def _read_ledger(run_folder: Path) -> dict[str, Any] | None:
-    """Return where the device-hours went; None for a training of an earlier version, which kept no ledger."""
+    """Return where the device-hours went; None before the training's end, and for an earlier version's."""
     file = run_folder / "ledger.json"
     return read_json(file, "rule train", needed=("devices", "totals", "segments")) if file.is_file() else None
+
+
+def _read_forecast(run_folder: Path) -> dict[str, Any] | None:
+    """Return preflight's forecast of a GPU's memory; None where there is none, as on the CPU."""
+    file = run_folder / "preflight.json"
+    if not file.is_file():
+        return None
+    forecast: dict[str, Any] | None = read_manifest(file, "preflight").facts.get("memory")
+    return forecast
 
 
 def _read_findings(paths: ResultPaths, run: str) -> list[dict[str, Any]]:

@@ -1,24 +1,34 @@
-"""What lies beside the page: metrics.json, summary.md and the model card, from the same figures."""
+"""What lies beside the page: metrics.json, and summary.md from the same figures."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slipway.config.schema import Data, Model, Run
+from slipway.config.schema import Run
 from slipway.errors import SlipwayError
 from slipway.report.comparison import Comparison
 from slipway.report.reading import Training
+from slipway.report.timeline import held_hours
 
 
-def metrics(name: str, run: Run, comparisons: Sequence[Comparison], training: Training) -> dict[str, Any]:
+def metrics(
+    name: str,
+    run: Run,
+    comparisons: Sequence[Comparison],
+    training: Training,
+    ledger: Mapping[str, Any] | None,
+) -> dict[str, Any]:
     """Return the content of metrics.json; the first evaluation decides the verdict."""
     first = comparisons[0]
+    unit = "gpu_hours" if run.device == "cuda" else "cpu_hours"
+    held = {} if ledger is None else {f"{unit}_held": held_hours(ledger)}
     return {
         "format": 1,
         "run": name,
         **_figures(first),
         "evaluation": first.evaluation,
         "steps": training.steps[-1].number,
-        f"{'gpu' if run.device == 'cuda' else 'cpu'}_hours": device_hours(run, training),
+        unit: device_hours(run, training),
+        **held,
         "evaluations": {comparison.evaluation: _figures(comparison) for comparison in comparisons},
     }
 
@@ -47,35 +57,8 @@ def one_line(figures: Mapping[str, Any]) -> str:
 
 def summary(figures: Mapping[str, Any]) -> str:
     """Return summary.md."""
-    cost = f"{figures['steps']} training steps, {_cost(figures)}. The whole report: `report.html`."
-    return "\n".join([f"# {figures['run']}", "", f"{one_line(figures)}.", "", *_table(figures), "", cost, ""])
-
-
-def model_card(figures: Mapping[str, Any], model: Model, data: Mapping[str, Data]) -> str:
-    """Return a Hugging Face model card: YAML front matter, then prose."""
-    base = model.path or "a small Qwen2-architecture model made by Slipway"
-    trained_on = ", ".join(f"{item.task}/{source.name}" for item in data.values() for source in item.sources)
-    front = ["---", "library_name: transformers", "pipeline_tag: text-generation"]
-    front += [f"base_model: {model.path}"] if model.path else []
-    front += ["tags: [grpo, verl, megatron-core, slipway]", "metrics: [accuracy]", "---"]
-    body = [
-        f"# {figures['run']}",
-        "",
-        f"GRPO-trained from {base} on {trained_on}: {figures['steps']} steps, {_cost(figures)}.",
-        "",
-        "## Evaluation",
-        "",
-        *_table(figures),
-        "",
-        f"Verdict: {figures['verdict']}. Intervals are 95 %; base and trained model answered the same "
-        "held-out questions, which share none with the training data.",
-        "",
-        "## Limits",
-        "",
-        "Trained and evaluated on this task alone; nothing is known about other uses.",
-        "",
-    ]
-    return "\n".join([*front, "", *body])
+    costs = f"{figures['steps']} training steps, {cost(figures)}. The whole report: `report.html`."
+    return "\n".join([f"# {figures['run']}", "", f"{one_line(figures)}.", "", *results_table(figures), "", costs, ""])
 
 
 def _figures(comparison: Comparison) -> dict[str, Any]:
@@ -97,7 +80,8 @@ def _figures(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _table(figures: Mapping[str, Any]) -> list[str]:
+def results_table(figures: Mapping[str, Any]) -> list[str]:
+    """Return the evaluations as lines of a markdown table."""
     head = "| evaluation | questions | base | trained | difference (95 %), points | verdict |"
     return [head, "|---|---|---|---|---|---|", *map(_row, figures["evaluations"].items())]
 
@@ -116,7 +100,8 @@ def _row(item: tuple[str, Mapping[str, Any]]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _cost(figures: Mapping[str, Any]) -> str:
+def cost(figures: Mapping[str, Any]) -> str:
+    """Return what the training cost, in words."""
     unit = "gpu_hours" if "gpu_hours" in figures else "cpu_hours"
     return f"{figures[unit]:.3g} {'GPU-hours' if unit == 'gpu_hours' else 'CPU process hours'} of training"
 

@@ -22,6 +22,11 @@ from slipway.preflight.planning.workload import Workload
 BF16, FLOAT32 = 2, 4
 ADAM_BYTES = 3 * FLOAT32
 """Of a parameter: master weight and Adam's two moments."""
+TRAINER_CONTEXT, ROLLOUT_CONTEXT = "context of the trainer", "context of the rollout engine"
+ROLLOUT_ENGINE, ROLLOUT_WEIGHTS = "rollout engine", "weights of the rollout engine"
+FRAGMENTATION = "fragmentation"
+# What torch in the trainer's process knows nothing of: CUDA's own, and the rollout engine, which is another process.
+NOT_OF_THE_TRAINER = frozenset({TRAINER_CONTEXT, ROLLOUT_CONTEXT, ROLLOUT_ENGINE, ROLLOUT_WEIGHTS})
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,16 @@ class Phase:
     def total(self) -> float:
         """Bytes of all terms."""
         return sum(self.terms.values())
+
+    @property
+    def reserved(self) -> float:
+        """Bytes that torch reserves in the trainer's process (`torch.cuda.max_memory_reserved`)."""
+        return sum(size for name, size in self.terms.items() if name not in NOT_OF_THE_TRAINER)
+
+    @property
+    def allocated(self) -> float:
+        """Bytes of it that hold something (`torch.cuda.max_memory_allocated`)."""
+        return self.reserved - self.terms.get(FRAGMENTATION, 0.0)
 
 
 @dataclass(frozen=True)
@@ -180,17 +195,17 @@ def _layers(model: Architecture, layout: Layout, stage: int) -> tuple[int, int]:
 
 def _stage_phases(model: Architecture, layout: Layout, work: Workload, stage: int, memory: float) -> tuple[Phase, ...]:
     own = state(model, layout, work, stage)
-    trainer = {"context of the trainer": calibration.TRAINER_CONTEXT}
-    asleep = {"context of the rollout engine": calibration.ROLLOUT_CONTEXT}
+    trainer = {TRAINER_CONTEXT: calibration.TRAINER_CONTEXT}
+    asleep = {ROLLOUT_CONTEXT: calibration.ROLLOUT_CONTEXT}
     if not work.rollout_sleeps:
-        asleep |= {"rollout engine": work.rollout_share * memory}
+        asleep |= {ROLLOUT_ENGINE: work.rollout_share * memory}
     resident = {
         "weights": 0.0 if work.param_offload else own.weights,
         "gradients": 0.0 if work.param_offload else own.gradients,
         "optimizer": 0.0 if work.optimizer_offload else own.optimizer,
         "reference": 0.0 if work.reference_offload else own.reference,
     }
-    awake = asleep | {"rollout engine": work.rollout_share * memory}
+    awake = asleep | {ROLLOUT_ENGINE: work.rollout_share * memory}
     reference = 0.0 if work.reference_offload else own.reference
     model_state = {"weights": own.weights, "gradients": own.gradients, "optimizer": own.optimizer}
     tokens = work.log_prob_tokens / layout.context
@@ -215,7 +230,7 @@ def _stage_phases(model: Architecture, layout: Layout, work: Workload, stage: in
                 **resident,
                 "weights": own.weights,
                 "bucket": work.bucket,
-                "weights of the rollout engine": BF16 * model_parameters(model).total / work.rollout_tensor,
+                ROLLOUT_WEIGHTS: BF16 * model_parameters(model).total / work.rollout_tensor,
                 **asleep,
             },
         ),
@@ -231,7 +246,7 @@ def _stage_phases(model: Architecture, layout: Layout, work: Workload, stage: in
                 "reference": reference,
                 "activations and logits": update,
                 "workspace": calibration.UPDATE_WORKSPACE,
-                "fragmentation": (calibration.FRAGMENTATION - 1) * allocated,
+                FRAGMENTATION: (calibration.FRAGMENTATION - 1) * allocated,
                 **asleep,
             },
         ),

@@ -171,6 +171,16 @@ def test_training_was_verls_own_and_started_from_the_converted_checkpoint(clone)
     assert any(row["data"]["critic/score/mean"] > 0 for row in rows)  # a reward that is always 0 teaches nothing
 
 
+def test_each_component_of_the_reward_is_logged_and_reported(clone):
+    rows = [json.loads(line) for line in (clone.folder / "results/demo/train/metrics.jsonl").read_text().splitlines()]
+    page = (clone.folder / "results/demo/report.html").read_text()
+    for key in ("reward/correctness", "reward/answered", "reward/correct", "reward/tagged"):
+        assert all(0 <= row["data"][key] <= 1 for row in rows), key
+        assert key in page
+    for row in rows:  # correctness is the only one that has a weight here
+        assert row["data"]["reward/correctness"] == pytest.approx(row["data"]["critic/score/mean"], abs=1e-6)
+
+
 def test_base_and_final_are_two_models(clone):
     base, final = clone.json("demo/eval/base.json"), clone.json("demo/eval/final.json")
     assert base["facts"]["weights"] != final["facts"]["weights"]

@@ -24,7 +24,7 @@ from slipway.preflight.static import check_run
 from slipway.preflight.subject import Subject
 from slipway.preflight.walltime import check_walltime
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import memory as memory_benchmark
 
 H200 = GPUS["H200-141GB"].memory

@@ -29,7 +29,7 @@ HOST_PROCESSES = 12 * GIB
 # verl's trainer, Ray and what they hold of a step, once a node (assumed)
 HOST_NODE = 16 * GIB
 
-# A forecast of peak memory is off by at most this share: 9 % over the trainings above, 2 % in the engine alone; more
+# A forecast of peak memory is off by at most this share: 6 % over the trainings above, 2 % in the engine alone; more
 # for layouts over several GPUs, which none of them had.
 MEMORY_BAND = 0.15
 

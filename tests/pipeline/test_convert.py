@@ -11,13 +11,19 @@ from pathlib import Path
 import pytest
 import small_models
 import torch
+from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
+from slipway.config.paths import ResultPaths
+from slipway.config.schema import Model
 from slipway.convert import layouts, to_megatron
+from slipway.convert.to_hf import write_model
 from slipway.convert.to_megatron import convert_megatron
 from slipway.cpu.environment import environment
 from slipway.errors import SlipwayError
+from slipway.models.architecture import read_architecture
 from slipway.models.maps import Layout
+from slipway.models.source import local_folder
 
 TOKENS = torch.randint(0, 96, (2, 12), generator=torch.Generator().manual_seed(0))
 # TP, PP, EP
@@ -165,6 +171,41 @@ def test_a_written_checkpoint_that_differs_is_refused(
     with pytest.raises(SlipwayError):
         convert_megatron(sources["qwen2"], tmp_path / "megatron")
     assert not (tmp_path / "megatron/manifest.json").exists()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_there_and_back_again_is_the_same_bit_for_bit(kind: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    source, back = tmp_path / "source", tmp_path / "back"
+    make_model(kind).to(dtype).save_pretrained(source, max_shard_size="20KB")
+    convert_megatron(source, tmp_path / "megatron")
+    back.mkdir()
+    write_model(tmp_path / "megatron" / to_megatron.CHECKPOINT, source, back, read_architecture(source))
+    shards = sorted(source.glob("*.safetensors"))
+    assert len(shards) > 1
+    assert {path.name: path.read_bytes() for path in back.iterdir()} == {
+        path.name: path.read_bytes() for path in shards
+    }
+    assert {tensor.dtype for shard in shards for tensor in load_file(shard).values()} == {dtype}
+
+
+def test_a_model_of_the_hub_is_converted_from_the_cache_and_its_commit_recorded(
+    sources: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    cached = tmp_path / "cache/models--owner--name"
+    shutil.copytree(sources["llama"], cached / "snapshots" / commit)
+    (cached / "refs").mkdir()
+    (cached / "refs/main").write_text(commit)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    for revision in (None, "main", commit):
+        folder = local_folder(Model(path="owner/name", revision=revision), "small", ResultPaths(tmp_path / "results"))
+        convert_megatron(folder, tmp_path / "megatron")
+        facts = json.loads((tmp_path / "megatron/manifest.json").read_text())["facts"]
+        assert facts["hub_revision"] == commit
+    with pytest.raises(SlipwayError, match="at revision 'other'"):
+        local_folder(Model(path="owner/name", revision="other"), "small", ResultPaths(tmp_path / "results"))
 
 
 def test_an_architecture_without_a_map_is_refused(sources: dict[str, Path], tmp_path: Path) -> None:

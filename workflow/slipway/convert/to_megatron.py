@@ -25,7 +25,7 @@ from slipway.manifest import open_product, syncing, write_json
 from slipway.models.architecture import Architecture, read_architecture
 from slipway.models.maps import Layout
 from slipway.models.names import Piece, extra_state_keys, pieces
-from slipway.models.source import source_fingerprint
+from slipway.models.source import hub_revision, source_fingerprint
 from slipway.models.weights import weights_digest
 
 VERSION = 3
@@ -70,6 +70,7 @@ def convert_megatron(source: Path, folder: Path, vocab_multiple: int = 1) -> Non
             [*checkpoint.iterdir(), folder / TENSORS],
             facts={
                 "architecture": architecture.name,
+                "hub_revision": hub_revision(source),
                 "parameters": architecture.parameter_count,
                 "tensors": len(verified),
                 "verdict": "every tensor of the written checkpoint equals its source bit for bit",

@@ -47,6 +47,12 @@ def is_hub_name(path: str) -> bool:
     return path.count("/") == 1 and not path.startswith((".", "/", "~")) and not Path(path).exists()
 
 
+def hub_revision(folder: Path) -> str | None:
+    """Return the commit of a model in Hugging Face's cache (`snapshots/<commit>`); None: any other folder."""
+    place = folder.resolve()
+    return place.name if place.parent.name == "snapshots" else None
+
+
 def source_fingerprint(folder: Path) -> dict[str, Any]:
     """Return JSON that differs between models that differ, from a few megabytes of each file.
 
@@ -97,7 +103,7 @@ def _sample_into(digest: Any, path: Path, size: int) -> None:
 
 
 def _fetch(repository: str, revision: str | None, key: str) -> Path:
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import (
         GatedRepoError,
         HfHubHTTPError,
@@ -110,7 +116,10 @@ def _fetch(repository: str, revision: str | None, key: str) -> Path:
 
     wanted = f"{key}: {repository!r}" + (f" at revision {revision!r}" if revision else "")
     try:
-        return Path(snapshot_download(repository, revision=revision, allow_patterns=HUB_FILES))
+        # offline, a commit that an older huggingface_hub fetched is found in this way only
+        local = constants.HF_HUB_OFFLINE
+        folder = snapshot_download(repository, revision=revision, allow_patterns=HUB_FILES, local_files_only=local)
+        return Path(folder)
     except GatedRepoError:
         raise SlipwayError(f"{wanted} is gated: accept its terms on the hub, then `hf auth login`") from None
     except RevisionNotFoundError:

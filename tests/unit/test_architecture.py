@@ -85,6 +85,12 @@ def test_architectures_that_are_no_list_of_names_are_refused(names):
         architecture_from_config({**QWEN2, "architectures": names})
 
 
+def test_what_can_only_be_planned_for_is_refused_with_the_reason():
+    config = {**QWEN2, "architectures": ["DeepseekV3ForCausalLM"]}
+    with pytest.raises(SlipwayError, match=r"DeepseekV3ForCausalLM can be planned for .* max_position_embeddings"):
+        architecture_from_config(config)
+
+
 @pytest.mark.parametrize("names", [[], None, ["GPT2LMHeadModel"]])
 def test_other_architectures_are_refused_with_those_that_work(names):
     with pytest.raises(SlipwayError, match="not supported; supported are LlamaForCausalLM, MistralForCausalLM"):

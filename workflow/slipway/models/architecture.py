@@ -239,6 +239,11 @@ def _first_known(config: Mapping[str, Any], known: Mapping[str, Any], where: str
     for name in names:
         if name in known:
             return str(name)
+        if name in FAMILIES and FAMILIES[name].why_only_planned:
+            raise SlipwayError(
+                f"{where}: {name} can be planned for (scripts/plan.py), but not be converted and trained: "
+                f"{FAMILIES[name].why_only_planned}; supported are {', '.join(sorted(known))}"
+            )
     found = ", ".join(names) or f"none (model_type {config.get('model_type')!r})"
     raise SlipwayError(f"{where}: architecture {found} is not supported; supported are {', '.join(sorted(known))}")
 

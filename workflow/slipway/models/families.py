@@ -51,6 +51,8 @@ class Family:
     """Whether keys and values come from a compressed vector (MLA)."""
     windowed: bool = False
     """Whether `sliding_window` alone, where it is set, limits how far back every layer attends."""
+    why_only_planned: str = ""
+    """Why it can be planned for, and not be converted and trained; empty: it can, or has no map yet."""
     computed: tuple[Computed, ...] = ()
     corrections: Mapping[str, bool] = field(default_factory=dict)
     """Fields of Megatron's TransformerConfig that mbridge 0.15.1 sets otherwise than the model was made for."""
@@ -95,5 +97,9 @@ FAMILIES = {
             ("n_routed_experts",), shared_count="n_shared_experts", dense_layers="first_k_dense_replace"
         ),
         latent_attention=True,
+        why_only_planned=(
+            "mbridge 0.15.1 passes max_position_embeddings, which megatron-core 0.16.1 no longer takes for latent "
+            "attention, so that verl cannot build it"
+        ),
     ),
 }

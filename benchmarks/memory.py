@@ -28,7 +28,7 @@ from slipway.models.architecture import Architecture, read_architecture
 from slipway.models.known import find_folder
 from slipway.models.layout import Layout
 from slipway.models.sizes import model_parameters
-from slipway.preflight.planning.memory import forecast
+from slipway.preflight.planning.memory import Phase, forecast
 from slipway.preflight.planning.workload import Recompute, Workload
 
 TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "vocab.json", "merges.txt", "chat_template.jinja")
@@ -343,9 +343,8 @@ def mean_negative_log_prob(model_output: Any, data: Any, dp_group: Any = None) -
 
 def allocated(line: Mapping[str, Any]) -> tuple[float, float]:
     """Return the bytes of torch's peak in the second update, forecast and measured, in an engine without a trainer."""
-    beyond = ("fragmentation", "workspace")
     terms = line["forecast"]["update"]
-    expected = sum(size for name, size in terms.items() if "context" not in name and name not in beyond)
+    expected = Phase("update", terms).allocated - terms["workspace"]
     return expected, line["measured"]["second update"]["allocated"] - line["held_before"]
 
 

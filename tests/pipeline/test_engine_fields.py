@@ -40,3 +40,18 @@ def test_every_field_that_verl_reads_is_sent():
     }
     assert {"input_ids", "loss_mask", "old_log_probs", "advantages", "ref_log_prob", "response_mask"} <= read
     assert read - NOT_SENT <= set(ENGINE_FIELDS)
+
+
+@pytest.mark.parametrize("method", ["_compute_old_log_prob", "_compute_ref_log_prob", "_update_actor"])
+def test_no_other_field_is_asked_for(method, monkeypatch):
+    from transfer_queue import KVBatchMeta
+    from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+    from slipway.launch.trainer import ENGINE_FIELDS, StoppableTrainer
+
+    # verl's own method needs a running engine: here it only shows what it was given
+    monkeypatch.setattr(PPOTrainerSync, method, lambda self, batch, metrics: batch)
+    batch = KVBatchMeta(keys=["a_0_0"], tags=[{"seq_len": 3}], partition_id="train", extra_info={"temperature": 1.0})
+    given = getattr(object.__new__(StoppableTrainer), method)(batch, {})
+    assert given.fields == ENGINE_FIELDS
+    assert (given.keys, given.tags, given.extra_info) == (batch.keys, batch.tags, batch.extra_info)

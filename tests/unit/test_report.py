@@ -18,6 +18,7 @@ from slipway.config.load import load_config
 from slipway.config.paths import ResultPaths
 from slipway.config.schema import Model
 from slipway.errors import SlipwayError
+from slipway.launch.ledger import STATES as LEDGER_STATES
 from slipway.report import charts
 from slipway.report.comparison import compare_all
 from slipway.report.curves import OVERLAID, components_of
@@ -472,6 +473,10 @@ def test_the_ledger_is_shown_when_there_is_one(root: Path, settings: RunSettings
     assert "preempted" in page
     assert "3 min 20 s" in page
     assert metrics["cpu_hours_held"] == pytest.approx(sum(totals.values()) - totals["queued_hours"], abs=1e-4)
+
+
+def test_the_timeline_knows_every_state_of_the_ledger() -> None:
+    assert tuple(STATES) == LEDGER_STATES
 
 
 def test_the_timeline_has_a_bar_for_every_stretch_of_time(root: Path, settings: RunSettings) -> None:

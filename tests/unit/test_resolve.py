@@ -164,6 +164,14 @@ def test_a_run_that_has_begun_keeps_its_micro_batches(tmp_path, monkeypatch):
     assert kept["actor_rollout_ref.actor.ppo_max_token_len_per_gpu"] == 4096
 
 
+def test_a_run_may_go_on_with_other_processes_of_the_rollout_engine(tmp_path, monkeypatch):
+    config = gpu_config()
+    begun = training_identity(plan(config, tmp_path).resolved("demo").verl.plain())
+    config["runs"]["demo"]["verl"] = {"actor_rollout_ref.rollout.engine_kwargs.vllm.distributed_executor_backend": "mp"}
+    monkeypatch.setattr("slipway.resolve._started", lambda paths, run: begun)
+    assert plan(config, tmp_path).resolved("demo")
+
+
 def test_an_engine_of_one_gpu_has_no_further_process(tmp_path):
     key = "actor_rollout_ref.rollout.engine_kwargs.vllm.distributed_executor_backend"
     config = gpu_config()

@@ -349,7 +349,7 @@ def _device_settings(run: Run, parallel: Parallel) -> dict[str, Any]:
     settings[f"{verl.ROLLOUT}.name"] = "vllm"
     if parallel.rollout_tensor == 1:
         # verl has vLLM start one more process for the one GPU of an engine, which imports all of it once more
-        settings[f"{verl.ROLLOUT}.engine_kwargs.vllm.distributed_executor_backend"] = "uni"
+        settings[verl.VLLM_EXECUTOR] = "uni"
     return settings
 
 

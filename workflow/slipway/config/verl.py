@@ -24,6 +24,8 @@ from slipway.manifest import fingerprint, write_text
 ACTOR = "actor_rollout_ref.actor"
 REF = "actor_rollout_ref.ref"
 ROLLOUT = "actor_rollout_ref.rollout"
+# in which processes vLLM runs
+VLLM_EXECUTOR = f"{ROLLOUT}.engine_kwargs.vllm.distributed_executor_backend"
 
 # Megatron asserts on load that its schedule's length is the checkpoint's. A constant schedule does not use the
 # length, so a number that no run reaches lets a run be prolonged.
@@ -285,25 +287,26 @@ def settings_of(
     return settings
 
 
-_PASSES = {
-    f"{ACTOR}.ppo": "update",
-    f"{ROLLOUT}.log_prob": "log_prob",
-    f"{REF}.log_prob": "log_prob",
-}
-
-
 def micro_batch_settings(micro_batches: MicroBatches) -> dict[str, Any]:
     """Return the dotted verl keys that say how large a pass is."""
-    settings: dict[str, Any] = {f"{ACTOR}.use_dynamic_bsz": micro_batches.by_tokens}
-    form = "max_token_len_per_gpu" if micro_batches.by_tokens else "micro_batch_size_per_gpu"
-    return settings | {f"{prefix}_{form}": getattr(micro_batches, name) for prefix, name in _PASSES.items()}
+    form = _form(micro_batches.by_tokens)
+    return {
+        f"{ACTOR}.use_dynamic_bsz": micro_batches.by_tokens,
+        f"{ACTOR}.ppo_{form}": micro_batches.update,
+        f"{ROLLOUT}.log_prob_{form}": micro_batches.log_prob,
+        f"{REF}.log_prob_{form}": micro_batches.log_prob,
+    }
 
 
 def micro_batches_of(identity: Mapping[str, Any]) -> MicroBatches:
     """Return what a flat verl config says of the same."""
     by_tokens = identity[f"{ACTOR}.use_dynamic_bsz"] is True
-    form = "max_token_len_per_gpu" if by_tokens else "micro_batch_size_per_gpu"
+    form = _form(by_tokens)
     return MicroBatches(identity[f"{ACTOR}.ppo_{form}"], identity[f"{ROLLOUT}.log_prob_{form}"], by_tokens)
+
+
+def _form(by_tokens: bool) -> str:
+    return "max_token_len_per_gpu" if by_tokens else "micro_batch_size_per_gpu"
 
 
 def config_folder() -> Path:

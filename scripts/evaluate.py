@@ -3,6 +3,7 @@
 from slipway.cli import run, stage_parser, start
 from slipway.config.load import load_config, named
 from slipway.config.paths import ResultPaths
+from slipway.config.schema import Config
 from slipway.models.source import local_folder
 
 
@@ -11,13 +12,23 @@ def main() -> None:
     parser = stage_parser(__doc__)
     parser.add_argument("run", help="name under `runs`")
     parser.add_argument("checkpoint", choices=["base", "final"], help="which model of the run")
+    parser.add_argument(
+        "--rescore",
+        action="store_true",
+        help="score the answers of an earlier evaluation again, by the config's reward settings: no model, no GPU",
+    )
     arguments = start(parser)
     config = load_config(arguments.config)
     paths = ResultPaths(arguments.results)
-    settings = named(config.runs, "runs", arguments.run)
+    named(config.runs, "runs", arguments.run)
+    (_rescore if arguments.rescore else _evaluate)(config, paths, arguments.run, arguments.checkpoint)
+
+
+def _evaluate(config: Config, paths: ResultPaths, run: str, checkpoint: str) -> None:
     # after what can be told without it: torch takes seconds to import
     from slipway.evaluate.stage import EvaluationTask, evaluate_model
 
+    settings = config.runs[run]
     tasks = [
         EvaluationTask(
             name=name,
@@ -28,18 +39,28 @@ def main() -> None:
         for name in settings.evaluation
     ]
     # a trained model was exported by rule export_hf; a base model is made, the user's own, or the hub's
-    if arguments.checkpoint == "final":
-        model = paths.trained_model(arguments.run)
+    if checkpoint == "final":
+        model = paths.trained_model(run)
     else:
         model = local_folder(config.models[settings.model], settings.model, paths)
     evaluate_model(
-        arguments.checkpoint,
+        checkpoint,
         model,
         tasks,
-        paths.evaluation_result(arguments.run, arguments.checkpoint),
-        paths.evaluation(arguments.run, arguments.checkpoint),
+        paths.evaluation_result(run, checkpoint),
+        paths.evaluation(run, checkpoint),
         settings.device,
     )
+
+
+def _rescore(config: Config, paths: ResultPaths, run: str, checkpoint: str) -> None:
+    from slipway.evaluate.rescore import rescore
+    from slipway.rewards import reward_text
+
+    rewards = {
+        name: reward_text(config.data[config.evaluation[name].data].reward) for name in config.runs[run].evaluation
+    }
+    rescore(checkpoint, rewards, paths.evaluation_result(run, checkpoint), paths.evaluation(run, checkpoint))
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def test_answers_that_are_there_are_not_generated_again(work, monkeypatch):
     before = samples(work)
     for declared in ("base.json", "samples/.complete.json"):
         (work / declared).unlink()
-    (journal,) = (work / "samples/journal").glob("*.jsonl")
+    (journal,) = (work / "samples/journal").glob("*/*.jsonl")
     lines = journal.read_text().splitlines(keepends=True)
     journal.write_text("".join(lines[:20]))
     engine, asked = stage.engine_for("cuda"), []

@@ -1,6 +1,9 @@
 """Generation, resume and the stage, with a tiny random model that the tests make."""
 
 import json
+import shutil
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -11,16 +14,17 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from slipway.config.schema import Evaluation, Reward
+from slipway.config.schema import Evaluation, LengthPenalty, Reward
 from slipway.errors import SlipwayError
 from slipway.evaluate import generate_transformers
 from slipway.evaluate.generate_transformers import LoadedModel, generate, load_model, weights_digest
 from slipway.evaluate.metrics import summarise
-from slipway.evaluate.questions import Question, group_questions, read_questions
+from slipway.evaluate.questions import Question, group_questions, read_kept_questions, read_questions
+from slipway.evaluate.rescore import rescore
 from slipway.evaluate.samples import Answer, Journal, Sample
 from slipway.evaluate.sampling import Sampling
 from slipway.evaluate.stage import EvaluationTask, evaluate_model
-from slipway.manifest import FileEntry, Manifest, hash_file, read_manifest, write_json
+from slipway.manifest import FileEntry, Manifest, Product, hash_file, read_manifest, verify_files, write_json
 from slipway.models.architecture import read_architecture
 from slipway.preflight.findings import Severity
 from slipway.preflight.inputs import check_tokenizer
@@ -62,7 +66,7 @@ def make_model(folder: Path, seed: int = 0, hidden_size: int = 32) -> Path:
     return folder
 
 
-def make_data(folder: Path, questions: int = 12) -> Path:
+def make_data(folder: Path, questions: int = 12, instruction: str = "", reward: Reward | None = None) -> Path:
     rows = []
     for index in range(questions):
         text, answer = f"{index * 37}+{index}" + "?" * (index % 4), str(index * 38)
@@ -71,7 +75,7 @@ def make_data(folder: Path, questions: int = 12) -> Path:
         rows.append(
             {
                 "data_source": "reasoning_gym/chain_sum",
-                "prompt": [{"role": "user", "content": text}],
+                "prompt": [{"role": "user", "content": instruction + text}],
                 "ability": "math",
                 "reward_model": {"style": "rule", "ground_truth": answer},
                 "extra_info": {
@@ -80,7 +84,7 @@ def make_data(folder: Path, questions: int = 12) -> Path:
                     "index": index,
                     "dataset": "chain_sum",
                     "entry": json.dumps(entry),
-                    "reward": reward_text(Reward()),
+                    "reward": reward_text(reward or Reward()),
                 },
             }
         )
@@ -281,6 +285,103 @@ def test_stage_writes_samples_and_facts(model: Path, data: Path, tmp_path: Path,
     assert manifest.facts["weights"] == loaded.weights
     assert metrics["accuracy"] == np.mean([s["correct"] for s in samples])
     assert samples[4]["ground_truth"] == str(2 * 38)
+    assert read_kept_questions(tmp_path / "eval/base/questions/heldout.jsonl")[2].ground_truth == str(2 * 38)
+
+
+def counting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that grows by the number of answers that are asked of the model."""
+    asked: list[int] = []
+
+    def counted(*arguments: object) -> object:
+        asked.append(len(arguments[1]))  # type: ignore[arg-type]
+        return generate(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(generate_transformers, "generate", counted)
+    return asked
+
+
+def test_another_reward_is_scored_without_the_model(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = evaluate(model, make_data(tmp_path / "data"), tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(generate_transformers, "load_model", lambda folder: pytest.fail("the model was loaded again"))
+        other = evaluate(model, make_data(tmp_path / "other", reward=Reward(correctness=2.0, format=0.5)), tmp_path)
+    assert other.facts["weights"] == first.facts["weights"]
+    before, after = (one.facts["evaluations"]["heldout"] for one in (first, other))
+    assert after["answers"] == before["answers"]
+    assert set(after["components"]) == {"correctness", "format"}
+
+
+def test_what_was_generated_once_is_not_generated_again(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = counting(monkeypatch)
+    evaluate(model, data, tmp_path, questions=8, samples=1)
+    evaluate(model, data, tmp_path, seed=1)
+    # four more questions, and a second answer to each of the first eight
+    evaluate(model, data, tmp_path)
+    # the same problems with another instruction are other questions
+    evaluate(model, make_data(tmp_path / "other", instruction="2"), tmp_path)
+    evaluate(model, data, tmp_path, seed=1, questions=3)
+    assert asked == [8, 24, 16, 24]
+
+
+def test_rescoring_equals_evaluating_with_the_new_reward(
+    model: Path, data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    reward = Reward(length=LengthPenalty(from_characters=0, to_characters=12))
+    expected = evaluate(model, make_data(tmp_path / "new", reward=reward), tmp_path / "new-eval")
+    evaluate(model, data, tmp_path)
+    shutil.rmtree(data)
+    (tmp_path / "base.json").unlink()
+    with caplog.at_level("INFO", logger="slipway"):
+        rescore("base", {"heldout": reward_text(reward)}, tmp_path / "base.json", tmp_path / "base")
+    assert read_manifest(tmp_path / "base.json", "evaluate") == expected
+    assert "answers are scored otherwise: 0 became right, 0 wrong" in caplog.text
+    written = (tmp_path / "base.json").stat().st_mtime_ns
+    with caplog.at_level("INFO", logger="slipway"):
+        rescore("base", {"heldout": reward_text(reward)}, tmp_path / "base.json", tmp_path / "base")
+    assert "nothing has changed" in caplog.text
+    assert (tmp_path / "base.json").stat().st_mtime_ns == written
+
+
+def test_a_rescoring_that_was_killed_is_finished_by_the_next(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate(model, data, tmp_path)
+    rewards = {"heldout": reward_text(Reward(correctness=2.0, format=1.0))}
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Product, "publish", killed)
+        with pytest.raises(KeyboardInterrupt):
+            rescore("base", rewards, tmp_path / "base.json", tmp_path / "base")
+    rescore("base", rewards, tmp_path / "base.json", tmp_path / "base")
+    manifest = read_manifest(tmp_path / "base.json", "evaluate")
+    verify_files(manifest, tmp_path / "base")
+    assert "format" in manifest.facts["evaluations"]["heldout"]["components"]
+
+
+def test_rescoring_refuses_what_are_not_the_models_answers(model: Path, data: Path, tmp_path: Path) -> None:
+    rewards = {"heldout": reward_text(Reward())}
+    with pytest.raises(SlipwayError, match="holds no finished evaluation"):
+        rescore("base", rewards, tmp_path / "base.json", tmp_path / "base")
+    evaluate(model, data, tmp_path)
+    with pytest.raises(SlipwayError, match="holds answers to heldout, but the run is evaluated on heldout, more"):
+        rescore("base", rewards | {"more": ""}, tmp_path / "base.json", tmp_path / "base")
+    file = tmp_path / "base/heldout.jsonl"
+    file.write_text(file.read_text().replace('"response": "', '"response": "7', 1))
+    with pytest.raises(SlipwayError, match="the file was altered"):
+        rescore("base", rewards, tmp_path / "base.json", tmp_path / "base")
+
+
+def test_rescoring_takes_neither_torch_nor_transformers() -> None:
+    heavy = "import sys, slipway.evaluate.rescore; print({'torch', 'transformers', 'vllm'} & set(sys.modules))"
+    said = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "set()"
 
 
 def test_killed_evaluation_generates_only_what_is_missing(

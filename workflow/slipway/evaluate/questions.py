@@ -1,14 +1,15 @@
 """The held-out questions of a data set."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from slipway.errors import SlipwayError
+from slipway.manifest import atomic_path, fingerprint
 
 # A property of the questions is a grouping when it sorts them into so few groups.
 MOST_GROUPS = 12
@@ -25,6 +26,10 @@ class Question:
     data_source: str
     ground_truth: str
     extra_info: dict[str, Any]
+
+    def with_reward(self, reward: str) -> "Question":
+        """Return the question as other reward settings (the JSON text that rows carry) score it."""
+        return replace(self, extra_info=self.extra_info | {"reward": reward})
 
 
 def read_questions(path: Path, limit: int | None = None) -> list[Question]:
@@ -48,6 +53,35 @@ def read_questions(path: Path, limit: int | None = None) -> list[Question]:
     if len({question.question_id for question in questions}) < len(questions):
         raise SlipwayError(f"{path}: the same question_id occurs more than once; prepare the data again")
     return questions
+
+
+def write_questions(path: Path, questions: Iterable[Question]) -> None:
+    """Write one JSON object a line, atomically: what `read_kept_questions` reads."""
+    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(_kept(question), ensure_ascii=False) + "\n" for question in questions)
+
+
+def read_kept_questions(path: Path) -> list[Question]:
+    """Read what `write_questions` wrote; raises `SlipwayError` when the file is missing or damaged."""
+    try:
+        return [Question(**json.loads(line)) for line in path.read_text(encoding="utf-8").split("\n") if line]
+    except FileNotFoundError:
+        raise SlipwayError(f"{path}: missing; rule evaluate writes it") from None
+    except (ValueError, TypeError) as error:
+        raise SlipwayError(f"{path}: damaged ({error}); run rule evaluate again") from None
+
+
+def questions_digest(questions: Iterable[Question]) -> str:
+    """Return a digest of what is asked and of how answers are scored, in this order; files do not matter."""
+    return fingerprint([_kept(question) for question in questions])
+
+
+# Of `extra_info` what scoring reads; the rest says where in its source a problem was.
+_SCORED_BY = ("question_id", "entry", "reward")
+
+
+def _kept(question: Question) -> dict[str, Any]:
+    return asdict(question) | {"extra_info": {key: question.extra_info[key] for key in _SCORED_BY}}
 
 
 def _question(row: dict[str, Any]) -> Question:

@@ -1,12 +1,8 @@
 """Rule `evaluate`: from a model and held-out questions to samples, metrics and a manifest."""
 
 import logging
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,22 +10,16 @@ from typing import Any
 from slipway.config.schema import Evaluation
 from slipway.errors import SlipwayError
 from slipway.evaluate import generate_transformers
-from slipway.evaluate.metrics import summarise
-from slipway.evaluate.questions import Question, group_questions, read_questions
-from slipway.evaluate.samples import Answer, Journal, write_samples
+from slipway.evaluate.answering import Answering
+from slipway.evaluate.questions import Question, questions_digest, read_questions
 from slipway.evaluate.sampling import Sampling
-from slipway.evaluate.scoring import score_answer
-from slipway.manifest import Product, fingerprint, hash_file, open_product, read_manifest
+from slipway.evaluate.scoring import STAGE, VERSION, questions_file, samples_file, score_and_keep, scorers
+from slipway.manifest import hash_file, open_product, read_manifest
 from slipway.surroundings import is_installed
 
-STAGE = "evaluate"
-# Raised when equal inputs would give other samples or metrics.
-VERSION = 2
 # Files of a Hugging Face folder that decide what the model says.
 MODEL_FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
 NOT_MODEL_FILES = ("manifest.json", "provenance.json", ".complete.json")
-
-Generate = Callable[[Iterable[tuple[Question, int]], Sampling], Iterator[list[Answer]]]
 
 logger = logging.getLogger(__name__)
 
@@ -68,28 +58,36 @@ def evaluate_model(
 ) -> None:
     """Evaluate the model in `model_folder` by all `tasks`; write samples to `folder`, then the manifest.
 
-    `which` is "base" or "final". A task whose answers were all generated before, with the same model,
-    questions and settings, is scored again without generating.
+    `which` is "base" or "final". What the model has answered before, with the same sampling, is not generated again,
+    however its questions are scored now; the model is loaded only when an answer is missing.
     """
     files = model_files(model_folder)
     engine = engine_for(device)
+    questions = {task.name: _read_questions(task) for task in tasks}
+    settings = {task.name: task_inputs(task, questions[task.name]) for task in tasks}
     inputs = {
         "version": VERSION,
-        # the datasets score with their own code
-        "reasoning-gym": metadata.version("reasoning-gym"),
         "checkpoint": which,
         "engine": engine.ENGINE,
         "model": files,
-        "evaluations": {task.name: task_inputs(task) for task in tasks},
+        "evaluations": settings,
     }
     with open_product(STAGE, manifest_path, folder, inputs) as product:
         if product.restore():
             return
-        loaded = engine.load_model(model_folder)
-        generate = partial(engine.generate, loaded)
-        evaluations = {task.name: _evaluate(product, which, generate, engine.ENGINE, files, task) for task in tasks}
-        facts = {"checkpoint": which, "engine": engine.ENGINE, "weights": loaded.weights, "evaluations": evaluations}
-        product.publish([folder / f"{task.name}.jsonl" for task in tasks], facts)
+        answering = Answering(engine, model_folder, files, folder / "journal")
+        evaluations = {
+            task.name: _evaluate(answering, folder, which, task, questions[task.name])
+            | {"settings": settings[task.name]}
+            for task in tasks
+        }
+        facts = {
+            "checkpoint": which,
+            "engine": engine.ENGINE,
+            "weights": answering.weights,
+            "evaluations": evaluations,
+        }
+        product.publish([file(folder, task.name) for task in tasks for file in (samples_file, questions_file)], facts)
 
 
 def model_files(folder: Path) -> dict[str, str]:
@@ -101,13 +99,12 @@ def model_files(folder: Path) -> dict[str, str]:
     return {name: hash_file(folder / name) for name in names}
 
 
-def task_inputs(task: EvaluationTask) -> dict[str, Any]:
-    """Return all that the answers of a task depend on besides the model; the batch size is not part of it."""
-    manifest = read_manifest(task.data_folder / "manifest.json", "prepare_data")
+def task_inputs(task: EvaluationTask, questions: Sequence[Question]) -> dict[str, Any]:
+    """Return all that the samples of a task depend on besides the model; the batch size is not part of it."""
     settings = task.settings
     return {
-        "heldout": manifest.hash_of("heldout.parquet"),
-        "questions": settings.questions,
+        "questions": questions_digest(questions),
+        "scorers": scorers(),
         "samples": settings.samples,
         "temperature": settings.temperature,
         "top_p": settings.top_p,
@@ -116,67 +113,23 @@ def task_inputs(task: EvaluationTask) -> dict[str, Any]:
     }
 
 
+def _read_questions(task: EvaluationTask) -> list[Question]:
+    read_manifest(task.data_folder / "manifest.json", "prepare_data")  # without it the file may be half of one
+    return read_questions(task.data_folder / "heldout.parquet", task.settings.questions)
+
+
 def _evaluate(
-    product: Product, which: str, generate: Generate, engine: str, files: dict[str, str], task: EvaluationTask
+    answering: Answering, folder: Path, which: str, task: EvaluationTask, questions: Sequence[Question]
 ) -> dict[str, Any]:
-    questions = read_questions(task.data_folder / "heldout.parquet", task.settings.questions)
-    answers = _generate_missing(_open_journal(product.folder, engine, files, task), generate, questions, task, which)
-    pairs = [
-        (question, answers[question.question_id, sample])
-        for question in questions
-        for sample in range(task.settings.samples)
-    ]
-    # as many at once as verl's reward workers have: a program's tests wait for other processes
-    with ThreadPoolExecutor() as threads:
-        samples = list(threads.map(lambda pair: score_answer(*pair), pairs))
-    write_samples(product.folder / f"{task.name}.jsonl", samples)
-    metrics = summarise(samples, task.settings.samples, group_questions(questions))
-    low, high = metrics["accuracy_ci95"]
-    logger.info(
-        "evaluate %s %s: accuracy %.1f %% (95 %%: %.1f to %.1f) on %d questions",
-        *(which, task.name, 100 * metrics["accuracy"], 100 * low, 100 * high, len(questions)),
-    )
-    return metrics | {"settings": task_inputs(task)}
-
-
-def _open_journal(folder: Path, engine: str, files: dict[str, str], task: EvaluationTask) -> Journal:
-    identity = fingerprint({"version": VERSION, "engine": engine, "model": files, "task": task_inputs(task)})
-    path = folder / "journal" / f"{task.name}-{identity[:16]}.jsonl"
-    # answers to other settings are of no use any more
-    for other in path.parent.glob(f"{task.name}-{'?' * 16}.jsonl"):
-        if other != path:
-            other.unlink()
-    return Journal(path)
-
-
-def _generate_missing(
-    journal: Journal, generate: Generate, questions: Sequence[Question], task: EvaluationTask, which: str
-) -> dict[tuple[str, int], Answer]:
-    settings = task.settings
-    answers = journal.read()
-    requests = [
-        (question, sample)
-        for question in questions
-        for sample in range(settings.samples)
-        if (question.question_id, sample) not in answers
-    ]
-    total = len(questions) * settings.samples
-    if len(requests) < total:
-        logger.info(
-            "evaluate %s %s: %d of %d answers are there already",
-            *(which, task.name, total - len(requests), total),
-        )
+    settings, title = task.settings, f"evaluate {which} {task.name}"
     sampling = Sampling(
         settings.temperature, settings.top_p, task.max_response_length, settings.batch_size, settings.seed
     )
-    started, done = time.monotonic(), 0
-    for batch in generate(requests, sampling):
-        journal.append(batch)
-        answers |= {(answer.question_id, answer.sample): answer for answer in batch}
-        done += len(batch)
-        rate = done / (time.monotonic() - started)
-        logger.info(
-            "evaluate %s %s: %d/%d answers, %.1f a second, %.0f s left",
-            *(which, task.name, total - len(requests) + done, total, rate, (len(requests) - done) / rate),
-        )
-    return answers
+    answers = answering.answer(title, questions, settings.samples, sampling)
+    _, metrics = score_and_keep(folder, task.name, questions, answers)
+    low, high = metrics["accuracy_ci95"]
+    logger.info(
+        "%s: accuracy %.1f %% (95 %%: %.1f to %.1f) on %d questions",
+        *(title, 100 * metrics["accuracy"], 100 * low, 100 * high, len(questions)),
+    )
+    return metrics

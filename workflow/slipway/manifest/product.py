@@ -116,6 +116,10 @@ class Product:
         self.fingerprint = files.fingerprint({"stage": stage, "inputs": inputs})
         self._started = time.time()
 
+    def with_inputs(self, inputs: dict[str, Any]) -> "Product":
+        """Return the product as made from other inputs, for a stage that learns them from the folder it owns."""
+        return Product(self.stage, self.manifest_path, self.folder, inputs)
+
     def completed(self) -> Manifest | None:
         """Return the manifest of the work recorded as complete in the folder, whatever its inputs were."""
         record = self.folder / RECORD

@@ -1,6 +1,7 @@
 """What the machine that trains decides for itself."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -9,14 +10,18 @@ from slipway.launch import machine
 ATTENTION = "actor_rollout_ref.{}.megatron.override_transformer_config.attention_backend"
 
 
-def config(actor: str = "flash", ref: str = "flash", device: str = "cuda") -> dict:
+ROTARY = "actor_rollout_ref.{}.megatron.override_transformer_config.apply_rope_fusion"
+
+
+def config(actor: str = "flash", ref: str = "flash", device: str = "cuda", model: Path = Path(), **overrides) -> dict:
     roles = {"actor": actor, "ref": ref}
     return {
         "trainer": {"device": device},
         "actor_rollout_ref": {
-            role: {"megatron": {"override_transformer_config": {"attention_backend": backend}}}
+            role: {"megatron": {"override_transformer_config": {"attention_backend": backend} | overrides}}
             for role, backend in roles.items()
-        },
+        }
+        | {"model": {"path": str(model)}},
     }
 
 
@@ -47,6 +52,19 @@ def test_what_the_user_chose_stays():
 def test_the_sampler_of_flashinfer_needs_its_kernels(packages, sampler):
     decided = machine.decide(config("fused", "fused"), {}, packages.__contains__)
     assert [decision.environment.get(machine.FLASHINFER_SAMPLER) for decision in decided] == [sampler] * bool(sampler)
+
+
+def test_rotary_embeddings_are_fused_where_transformer_engine_is(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2"}))
+    decided = machine.decide(config("fused", "fused", model=tmp_path), {}, {"transformer_engine"}.__contains__)
+    assert keys(decided) == {ROTARY.format("actor"): "true", ROTARY.format("ref"): "true"}
+    chosen = config("fused", "fused", model=tmp_path, apply_rope_fusion=False)
+    assert machine.decide(chosen, {}, {"transformer_engine"}.__contains__) == []
+
+
+def test_rotary_embeddings_of_latent_attention_are_left_to_megatron(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "deepseek_v3", "kv_lora_rank": 512}))
+    assert machine.decide(config("fused", "fused", model=tmp_path), {}, {"transformer_engine"}.__contains__) == []
 
 
 def test_the_cpu_lacks_nothing():

@@ -123,7 +123,7 @@ class TrainingJob:
         """Be one of the further nodes."""
         try:
             with _short_folder() as ray_folder, (self.train_folder / f"node-{allocation.rank()}.log").open("ab") as log:
-                environment = self._environment() | {"RAY_TMPDIR": ray_folder}
+                environment = self._environment()[0] | {"RAY_TMPDIR": ray_folder}
                 status = ray_cluster.serve(self.train_folder, self.ray_node, environment, log)
         finally:
             processes.end_marked(self._mark)
@@ -132,13 +132,11 @@ class TrainingJob:
         return 0
 
     def _train(self, folder: Path, order: StopOrders) -> int:
-        environment = self._environment()
         of_segment = {stop.VARIABLE: str(order.file), "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl")}
-        decisions = machine.decide(yaml.safe_load(self.config.read_text(encoding="utf-8")), environment)
+        environment, decisions = self._environment()
         machine.record(decisions, folder)
-        for decision in decisions:
-            environment |= decision.environment
-        decided = tuple(f"{key}={value}" for decision in decisions for key, value in decision.verl.items())
+        # "++": verl's config need not have the key
+        decided = tuple(f"++{key}={value}" for decision in decisions for key, value in decision.verl.items())
         others = allocation.nodes()[1:]
         with _short_folder() as ray_folder, (folder / LOG).open("ab") as log:
             environment["RAY_TMPDIR"] = ray_folder
@@ -162,14 +160,19 @@ class TrainingJob:
         ]
         return processes.start_bound(command, environment, folder, log)
 
-    def _environment(self) -> dict[str, str]:
-        return with_registration(os.environ | dict(self.environment)) | {
+    def _environment(self) -> tuple[dict[str, str], list[machine.Decision]]:
+        """Return the environment of a training's processes on this node, and what this node decided."""
+        environment = with_registration(os.environ | dict(self.environment)) | {
             processes.MARK: self._mark,
             "RAY_USAGE_STATS_ENABLED": "0",
             "HYDRA_FULL_ERROR": "1",
             "PYTHONUNBUFFERED": "1",
             "PYTHONPATH": os.pathsep.join(_package_roots()),
         }
+        decisions = machine.decide(yaml.safe_load(self.config.read_text(encoding="utf-8")), environment)
+        for decision in decisions:
+            environment |= decision.environment
+        return environment, decisions
 
     def _wait(self, verl: "subprocess.Popen[bytes]", order: StopOrders) -> int:
         """Wait for verl to exit; help it when it stays after its work is done."""

@@ -1,10 +1,13 @@
 """Conversion there and back on real files, and parity of logits between transformers and real Megatron models."""
 
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,11 +15,13 @@ import pytest
 import small_models
 import torch
 from safetensors.torch import load_file
+from torch.distributed import checkpoint as dcp
 from transformers import PreTrainedModel
 
 from slipway.config.paths import ResultPaths
 from slipway.config.schema import Model
 from slipway.convert import layouts, to_megatron
+from slipway.convert.archive import find_payload
 from slipway.convert.to_hf import write_model
 from slipway.convert.to_megatron import convert_megatron
 from slipway.cpu.environment import environment
@@ -155,6 +160,22 @@ def test_the_manifest_vouches_for_every_tensor(converted: dict[str, Path]) -> No
     tensors = json.loads((converted["qwen2"] / to_megatron.TENSORS).read_text())
     assert manifest["facts"]["tensors"] == len(tensors) == 4 * 12 + 3
     assert "bit for bit" in manifest["facts"]["verdict"]
+
+
+def test_no_thread_computes_the_checksums_that_are_left_out(converted: dict[str, Path]) -> None:
+    folder = converted["qwen2"] / to_megatron.CHECKPOINT
+    stored = dcp.FileSystemReader(folder).read_metadata().storage_data
+    assert len({place.relative_path for place in stored.values()}) == 2  # as many threads have written
+    computed = []
+    for index, place in stored.items():
+        content = (folder / place.relative_path).read_bytes()[place.offset : place.offset + place.length]
+        with zipfile.ZipFile(io.BytesIO(content)) as members:
+            data = next((member for member in members.infolist() if member.filename.endswith("/data/0")), None)
+        if data is not None:  # a tensor
+            payload = find_payload(memoryview(content))
+            if zlib.crc32(content[payload.begin : payload.begin + payload.size]) == data.CRC:
+                computed.append((index.fqn, place.relative_path))
+    assert not computed
 
 
 def test_a_written_checkpoint_that_differs_is_refused(

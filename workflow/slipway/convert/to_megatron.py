@@ -28,7 +28,7 @@ from slipway.models.names import Piece, extra_state_keys, pieces
 from slipway.models.source import hub_revision, source_fingerprint
 from slipway.models.weights import weights_digest
 
-VERSION = 3
+VERSION = 4
 CHECKPOINT = "checkpoint"
 TENSORS = "tensors.json"
 # For file headers and indexes, besides the tensors themselves.

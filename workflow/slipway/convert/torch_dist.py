@@ -241,6 +241,8 @@ class _Planner(SavePlanner):
         return new_plan
 
     def resolve_data(self, write_item: WriteItem) -> torch.Tensor | io.BytesIO:
+        # DCP calls this in the thread that writes, and torch keeps the setting for each thread by itself
+        torch.serialization.set_crc32_options(False)
         if write_item.type == WriteItemType.BYTE_IO:
             # What Megatron's own linear layers save: "keep compatibility with TE state dict". Transformer Engine
             # takes None as "nothing to restore".

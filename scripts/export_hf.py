@@ -1,4 +1,4 @@
-"""Write a trained model of a run in Hugging Face's format, from the Megatron checkpoint of its last or an earlier step."""
+"""Write a trained model of a run in Hugging Face's format, from the checkpoint of its last or an earlier step."""
 
 from slipway.cli import add_checkpoint, run, stage_parser, start
 from slipway.config.load import load_config, named

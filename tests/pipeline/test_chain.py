@@ -315,7 +315,7 @@ def test_a_training_that_goes_on_keeps_what_is_evaluated_and_evaluates_it_once(c
     assert status == 0, said
     # one process removed 10 after 12, and of 8, which another process wrote, all but the weights
     folder = clone.folder / "results/demo/train/checkpoints"
-    assert sorted(path.name for path in folder.glob("*_*_*")) == ["global_step_12", "global_step_8"]
+    assert sorted(path.name for path in folder.glob("*step_*")) == ["global_step_12", "global_step_8"]
     assert sorted(path.name for path in (folder / "global_step_8/actor").iterdir() if path.is_dir()) == ["model"]
     log = (clone.folder / "results/demo/logs/evaluate-step-8.log").read_text()
     assert "evaluate: nothing to do" in log

@@ -88,3 +88,5 @@ use rule export_hf as export_step with:
         "results/{run}/benchmarks/export_step-{step}.tsv"
     params:
         checkpoint="step-{step}",
+    message:
+        "export_step {wildcards.run} ({params.checkpoint}): trained Megatron weights to Hugging Face"

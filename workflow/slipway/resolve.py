@@ -267,7 +267,8 @@ def _resolve_run(name: str, run: Run, config: Config, paths: ResultPaths) -> tup
     problems += [finding.as_problem() for finding in errors(findings)]
     if started is not None and not problems:
         problems += changed_since_start(name, started, resolved.plain())
-        problems += _fewer_steps(name, run, paths) + _gone_checkpoints(name, run, paths)
+        problems += _fewer_steps(name, run, paths)
+    problems += _gone_checkpoints(name, run, paths)
     return ResolvedRun(name, run, parallel, resolved, tuple(findings)), problems
 
 

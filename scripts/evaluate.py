@@ -1,8 +1,8 @@
-"""Evaluate the base or the trained model of a run on held-out questions."""
+"""Evaluate a model of a run on held-out questions: the base, the trained one, or that of an earlier step."""
 
-from slipway.cli import run, stage_parser, start
+from slipway.cli import add_checkpoint, run, stage_parser, start
 from slipway.config.load import load_config, named
-from slipway.config.paths import ResultPaths
+from slipway.config.paths import BASE, FINAL, ResultPaths
 from slipway.config.schema import Config
 from slipway.models.source import local_folder
 
@@ -11,7 +11,7 @@ def main() -> None:
     """Read the arguments and evaluate."""
     parser = stage_parser(__doc__)
     parser.add_argument("run", help="name under `runs`")
-    parser.add_argument("checkpoint", choices=["base", "final"], help="which model of the run")
+    add_checkpoint(parser, BASE, FINAL)
     parser.add_argument(
         "--rescore",
         action="store_true",
@@ -39,10 +39,10 @@ def _evaluate(config: Config, paths: ResultPaths, run: str, checkpoint: str) -> 
         for name in settings.evaluation
     ]
     # a trained model was exported by rule export_hf; a base model is made, the user's own, or the hub's
-    if checkpoint == "final":
-        model = paths.trained_model(run)
-    else:
+    if checkpoint == BASE:
         model = local_folder(config.models[settings.model], settings.model, paths)
+    else:
+        model = paths.trained_model(run, checkpoint)
     evaluate_model(
         checkpoint,
         model,

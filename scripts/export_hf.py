@@ -1,8 +1,8 @@
-"""Write the trained model of a run in Hugging Face's format, from the Megatron checkpoint that its manifest names."""
+"""Write a trained model of a run in Hugging Face's format, from the checkpoint of its last or an earlier step."""
 
-from slipway.cli import run, stage_parser, start
+from slipway.cli import add_checkpoint, run, stage_parser, start
 from slipway.config.load import load_config, named
-from slipway.config.paths import ResultPaths
+from slipway.config.paths import FINAL, ResultPaths, step_of
 from slipway.models.source import local_folder
 
 
@@ -10,6 +10,7 @@ def main() -> None:
     """Read the arguments and export."""
     parser = stage_parser(__doc__)
     parser.add_argument("run", help="name of the run under `runs`")
+    add_checkpoint(parser, FINAL, default=FINAL)
     arguments = start(parser)
     config = load_config(arguments.config)
     paths = ResultPaths(arguments.results)
@@ -18,7 +19,8 @@ def main() -> None:
     from slipway.convert.to_hf import export_hf
 
     base = local_folder(config.models[model], model, paths)
-    export_hf(paths.train(arguments.run), base, paths.trained_model(arguments.run))
+    which = arguments.checkpoint
+    export_hf(paths.train(arguments.run), base, paths.trained_model(arguments.run, which), step_of(which))
 
 
 if __name__ == "__main__":

@@ -40,6 +40,8 @@ def main() -> None:
             gpus=resolved.run.gpus_per_node if resolved.run.device == "cuda" else 0,
             nodes=resolved.run.nodes,
             processes=resolved.run.gpus_per_node,
+            keep_checkpoints=resolved.run.keep_checkpoints,
+            evaluated_steps=resolved.run.evaluated_steps,
             executor=arguments.executor,
             site=read_site(),
         )

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROFILE = ("snakemake", "--profile", "profiles/local", "--configfile", "test.yaml")
 RULES = (
     "prepare_data", "make_demo_model", "convert_megatron", "preflight", "train", "export_hf", "evaluate", "report",
-    "compare",
+    "compare", "export_step",
 )  # fmt: skip
 TRAINING_TIMEOUT = 900
 
@@ -103,7 +103,7 @@ def marked_processes(folder: Path) -> list[psutil.Process]:
 
 
 def test_a_dry_run_shows_every_stage_and_starts_nothing(clone):
-    assert clone.planned() == set(RULES)
+    assert clone.planned() == {*RULES} - {"export_step"}
     assert not (clone.folder / "results/data").exists()
     assert (clone.folder / "results/demo/verl.yaml").is_file()
 
@@ -271,6 +271,56 @@ def test_more_steps_continue_and_survive_the_death_of_snakemake_and_of_the_train
     rows = [json.loads(line) for line in (clone.folder / "results/demo/train/metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == list(range(1, 10))
     assert (clone.folder / "results/data/sums/manifest.json").stat().st_mtime_ns == data
+    assert clone.planned() == set()
+
+
+def test_earlier_checkpoints_of_a_finished_training_are_evaluated_where_they_are_there(clone):
+    saved = sorted(path.name for path in (clone.folder / "results/demo/train/checkpoints").glob("global_step_*"))
+    assert saved == ["global_step_8", "global_step_9"]  # the newest two, over three processes of verl
+    clone.edit("evaluation", "heldout", "skip_questions", value=16)
+    clone.edit("evaluation", "tuning", value={"data": "sums", "questions": 16, "samples": 2, "temperature": 1.0})
+    clone.edit("runs", "demo", "evaluation", value=["heldout", "tuning"])
+    clone.edit("runs", "demo", "checkpoints", value={"evaluate_every": 4, "select_on": "tuning"})
+    status, said = clone.run("-n")
+    assert status != 0
+    assert "runs.demo.checkpoints.evaluate_every = 4: the run has been trained for 9 steps and has not kept" in said
+    assert "step 4; there are: steps 8, 9. Use 8, whose steps are all there" in said
+
+    clone.edit("runs", "demo", "checkpoints", "evaluate_every", value=8)
+    assert clone.planned() == {"export_step", "evaluate", "report", "compare"}
+    status, said = clone.run()
+    assert status == 0, said
+    assert len(clone.segments()) == 3
+    weights = {
+        which: clone.json(f"demo/eval/{which}.json")["facts"]["weights"] for which in ("base", "step-8", "final")
+    }
+    assert len(set(weights.values())) == 3
+    figures = clone.json("demo/metrics.json")["checkpoints"]
+    assert figures["step"] in (8, 9)
+    for rows in figures["evaluations"].values():
+        assert [row["step"] for row in rows] == [8, 9]
+    assert "<h2>Checkpoints</h2>" in (clone.folder / "results/demo/report.html").read_text()
+
+
+def test_a_training_that_goes_on_keeps_what_is_evaluated_and_evaluates_it_once(clone):
+    before = clone.json("demo/eval/step-8.json")
+    clone.edit("runs", "demo", "steps", value=12)
+    clone.edit("runs", "demo", "keep_checkpoints", value=1)
+    clone.edit("runs", "demo", "checkpoints", "evaluate_every", value=2)
+    status, said = clone.run("-n")
+    assert status != 0
+    assert "steps 2, 4, 6; there are: steps 8, 9" in said
+    clone.edit("runs", "demo", "checkpoints", "evaluate_every", value=8)
+    status, said = clone.run()
+    assert status == 0, said
+    # one process removed 10 after 12, and of 8, which another process wrote, all but the weights
+    folder = clone.folder / "results/demo/train/checkpoints"
+    assert sorted(path.name for path in folder.glob("*step_*")) == ["global_step_12", "global_step_8"]
+    assert sorted(path.name for path in (folder / "global_step_8/actor").iterdir() if path.is_dir()) == ["model"]
+    log = (clone.folder / "results/demo/logs/evaluate-step-8.log").read_text()
+    assert "evaluate: nothing to do" in log
+    assert clone.json("demo/eval/step-8.json") == before
+    assert [row["step"] for row in clone.json("demo/metrics.json")["checkpoints"]["evaluations"]["heldout"]] == [8, 12]
     assert clone.planned() == set()
 
 

@@ -211,3 +211,35 @@ def test_another_base_model_is_refused(tmp_path):
     (made.base / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 2}))
     with pytest.raises(SlipwayError, match=r"has shape \[3, .* makes it \[2, "):
         export_hf(made.train, made.base, tmp_path / "out")
+
+
+def test_an_earlier_step_is_exported_once_even_when_its_checkpoint_is_gone_and_the_training_goes_on(tmp_path):
+    made = make(tmp_path)
+    earlier = made.train / "checkpoints/global_step_3"
+    shutil.copytree(made.train / "checkpoints/global_step_7", earlier)
+    export_hf(made.train, made.base, tmp_path / "of-3", step=3)
+    assert (
+        read_manifest(tmp_path / "of-3/manifest.json", "export_hf").facts["checkpoint"] == "checkpoints/global_step_3"
+    )
+    assert weights(tmp_path / "of-3").keys() == weights(made.model).keys()
+    before = (tmp_path / "of-3/manifest.json").read_bytes()
+
+    shutil.rmtree(earlier)
+    with open_product("train", made.train / "manifest.json", made.train, {"x": 1, "steps": 9}) as product:
+        product.publish([], {"checkpoint": "checkpoints/global_step_9"})
+    (tmp_path / "of-3/manifest.json").unlink()
+    export_hf(made.train, made.base, tmp_path / "of-3", step=3)
+    assert (tmp_path / "of-3/manifest.json").read_bytes() == before
+    with pytest.raises(SlipwayError, match=r"global_step_4: no such checkpoint; those of steps 7 are there"):
+        export_hf(made.train, made.base, tmp_path / "of-4", step=4)
+
+
+def test_other_weights_of_an_earlier_step_are_exported_anew(tmp_path):
+    made = make(tmp_path / "one")
+    export_hf(made.train, made.base, tmp_path / "model", step=7)
+    before = read_manifest(tmp_path / "model/manifest.json", "export_hf").facts["weights"]
+    other = make(tmp_path / "two", noise=0.2)
+    shutil.rmtree(made.train / "checkpoints/global_step_7")
+    shutil.copytree(other.train / "checkpoints/global_step_7", made.train / "checkpoints/global_step_7")
+    export_hf(made.train, made.base, tmp_path / "model", step=7)
+    assert read_manifest(tmp_path / "model/manifest.json", "export_hf").facts["weights"] != before

@@ -173,3 +173,68 @@ def test_a_config_that_is_a_folder_or_no_text_is_named(tmp_path):
     (tmp_path / "c.yaml").write_bytes(b"runs: \xff\xfe")
     with pytest.raises(SlipwayError, match=r"c\.yaml: not UTF-8 text"):
         read_yaml(tmp_path / "c.yaml")
+
+
+TWO = {"heldout": {"data": "sums", "skip_questions": 20}, "tuning": {"data": "sums", "questions": 20}}
+
+
+def evaluating(checkpoints: dict, evaluations: dict | None = None, **run: object) -> dict:
+    chosen = {"steps": 100, "evaluation": ["heldout", "tuning"], "checkpoints": checkpoints}
+    return {"evaluation": overlay(TWO, evaluations or {}), "runs": {"demo": chosen | run}}
+
+
+def test_earlier_checkpoints_are_those_before_the_last_step():
+    changes = evaluating({"evaluate_every": 40, "select_on": "tuning"})
+    config, problems = check(overlay(copy.deepcopy(GOOD), changes))
+    assert problems == []
+    run = config.runs["demo"]
+    assert run.evaluated_steps == (40, 80)
+    assert run.reported_evaluations == ["heldout"]
+    assert check(GOOD)[0].runs["demo"].evaluated_steps == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (evaluating({"evaluate_every": 30}), ["evaluate_every = 30", "saves every 20 steps", "save_every: 10"]),
+        (
+            evaluating({"evaluate_every": 100}),
+            ["evaluate_every = 100", "no such step before the last", "less than 100"],
+        ),
+        (evaluating({"evaluate_evry": 20, "evaluate_every": 20}), ["evaluate_evry", "Did you mean evaluate_every?"]),
+        (evaluating({"select_on": "tuning"}), ["checkpoints.evaluate_every", "missing"]),
+        (
+            evaluating({"evaluate_every": 20, "select_on": "tunig"}),
+            ["select_on = 'tunig'", "heldout, tuning", "Did you mean tuning?"],
+        ),
+        (
+            evaluating({"evaluate_every": 20, "select_on": "heldout"}),
+            ["select_on = 'heldout'", "decides the verdict", "evaluation: [tuning, heldout]"],
+        ),
+        (
+            evaluating({"evaluate_every": 20, "select_on": "heldout"}, evaluation=["heldout"]),
+            ["select_on = 'heldout'", "Split the held-out questions"],
+        ),
+        (
+            evaluating({"evaluate_every": 20, "select_on": "tuning"}, {"heldout": {"skip_questions": 5}}),
+            ["select_on = 'tuning'", "15 of its questions are also those of evaluation.heldout", "skip_questions: 25"],
+        ),
+        ({"evaluation": {"heldout": {"skip_questions": 50}}}, ["skip_questions = 50", "less than 50"]),
+        (
+            {"evaluation": {"heldout": {"skip_questions": 30, "questions": 21}}},
+            ["evaluation.heldout.questions = 21", "of which 30 are skipped", "at most 20"],
+        ),
+    ],
+)
+def test_one_fault_of_checkpoints_gives_one_message(changes, said):
+    problems = problems_of(changes)
+    assert len(problems) == 1, problems
+    for words in said:
+        assert words in problems[0]
+
+
+def test_faults_of_checkpoints_are_told_all_at_once():
+    problems = problems_of(evaluating({"evaluate_every": 30, "select_on": "heldout"}))
+    assert len(problems) == 2
+    problems = problems_of(evaluating({"evaluate_every": 30}, save_every="x"))
+    assert len(problems) == 1, problems  # not measured by a default that the user did not give

@@ -38,6 +38,63 @@ def test_the_newest_complete_checkpoint_counts(tmp_path):
     assert sorted(path.name for path in tmp_path.glob("global_*")) == ["global_step_10"]
 
 
+def whole_checkpoint(folder: Path, step: int, latest: bool = True) -> None:
+    checkpoint(folder, step, latest)
+    for part in ("model", "optimizer", "extra"):
+        (folder / f"global_step_{step}" / "actor" / part).mkdir()
+
+
+def parts(folder: Path) -> dict[int, set[str]]:
+    """Return what is there of each checkpoint."""
+    found = folder.glob("*global_step_*")
+    return {int(path.name.split("_")[-1]): {part.name for part in (path / "actor").iterdir()} for path in found}
+
+
+def test_the_newest_checkpoints_stay_whole_and_of_evaluated_ones_the_weights(tmp_path):
+    for step in (10, 20, 30, 40):
+        whole_checkpoint(tmp_path, step)
+    whole_checkpoint(tmp_path, 50, latest=False)  # being written
+    assert checkpoints.remove_old(tmp_path, newest=2, weights_of=(20, 40)) == [10]
+    whole = {"model", "optimizer", "extra"}
+    assert parts(tmp_path) == {20: {"model"}, 30: whole, 40: whole, 50: whole}
+    assert checkpoints.remove_old(tmp_path, newest=2, weights_of=(20, 40)) == []
+    assert checkpoints.saved_steps(tmp_path) == [20, 30, 40]
+
+
+def test_a_removal_that_was_interrupted_is_finished_by_the_next(tmp_path):
+    whole_checkpoint(tmp_path, 20)
+    (tmp_path / "removed_global_step_10/actor/model").mkdir(parents=True)
+    assert checkpoints.saved_steps(tmp_path) == [20]
+    checkpoints.remove_old(tmp_path, newest=1)
+    assert list(parts(tmp_path)) == [20]
+
+
+def test_a_job_removes_what_earlier_processes_wrote_and_keeps_what_is_evaluated(tmp_path, monkeypatch):
+    """Three starts of a trainer that saves a step each: none knows what the ones before it have written."""
+    (tmp_path / "verl.yaml").write_text("trainer: {device: cpu}\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    trainer = tmp_path / "saves_one_step.py"
+    trainer.write_text(
+        "from pathlib import Path\n"
+        "folder = Path.cwd().parents[1] / 'checkpoints'\n"
+        "latest = folder / 'latest_checkpointed_iteration.txt'\n"
+        "step = int(latest.read_text()) + 1 if latest.exists() else 1\n"
+        "for part in ('model', 'optimizer'):\n"
+        "    (folder / f'global_step_{step}/actor' / part).mkdir(parents=True)\n"
+        "latest.write_text(str(step))\n"
+    )
+    for steps in (1, 2, 3, 4):
+        TrainingJob(
+            config=tmp_path / "verl.yaml",
+            train_folder=tmp_path / "train",
+            steps=steps,
+            module="saves_one_step",
+            keep_checkpoints=1,
+            evaluated_steps=(2,),
+        )()
+    assert parts(tmp_path / "train/checkpoints") == {2: {"model"}, 4: {"model", "optimizer"}}
+
+
 def test_a_checkpoint_that_is_named_but_gone_does_not_count(tmp_path):
     (tmp_path / checkpoints.LATEST).write_text("30")
     assert checkpoints.latest_step(tmp_path) == 0

@@ -178,3 +178,45 @@ def test_an_engine_of_one_gpu_has_no_further_process(tmp_path):
     assert plan(config, tmp_path).resolved("demo").verl.flat()[key] == "uni"
     config["runs"]["demo"] |= {"gpus_per_node": 2, "parallel": {"rollout_tensor": 2}}
     assert key not in plan(config, tmp_path).resolved("demo").verl.flat()
+
+
+def trained(results: Path, saved: list[int], exported: tuple[int, ...] = ()) -> None:
+    """Leave a run with these checkpoints, the last one the newest, and exported models of these steps."""
+    folder = results / "demo/train/checkpoints"
+    for step in saved:
+        (folder / f"global_step_{step}/actor").mkdir(parents=True)
+    (folder / "latest_checkpointed_iteration.txt").write_text(str(max(saved)))
+    for step in exported:
+        model = results / f"demo/model-step-{step}"
+        with open_product("export_hf", model / "manifest.json", model, {}) as product:
+            product.publish([], {})
+
+
+@pytest.mark.parametrize(
+    ("saved", "exported", "every", "said"),
+    [
+        (
+            [60, 80],
+            (),
+            20,
+            ["of steps 20, 40; there are: steps 60, 80.", "Use 60, whose steps are all there", "demo-2"],
+        ),
+        ([50, 80], (), 20, ["of steps 20, 40, 60; there are: steps 50, 80. Use 50"]),
+        ([80], (), 40, ["of step 40; there are: step 80. Leave `checkpoints` out"]),
+        ([60, 80], (20, 40), 20, None),
+        ([60, 80], (), 60, None),
+        ([20, 40], (), 20, None),  # 60 is to come
+    ],
+)
+def test_checkpoints_that_a_training_did_not_keep_are_told_with_what_is_there(tmp_path, saved, exported, every, said):
+    trained(tmp_path, saved, exported)
+    problems = problems_of(
+        {"runs": {"demo": {"steps": 80, "save_every": 10, "checkpoints": {"evaluate_every": every}}}}, tmp_path
+    )
+    if said is None:
+        assert problems == []
+        return
+    assert len(problems) == 1, problems
+    assert problems[0].startswith(f"runs.demo.checkpoints.evaluate_every = {every}: the run has been trained for ")
+    for words in said:
+        assert words in problems[0]

@@ -49,7 +49,15 @@ def test_the_demo_config_is_good_and_names_every_key():
     assert config.runs["demo"].grpo.samples_per_prompt >= 8
     assert config.data["sums"].heldout >= 256
     words = set(re.findall(r"[a-z_]+(?=:)", (ROOT / "config.yaml").read_text()))
-    for section in (schema.DemoModel, schema.Model, schema.Data, schema.Evaluation, schema.Parallel, schema.Grpo):
+    for section in (
+        schema.DemoModel,
+        schema.Model,
+        schema.Data,
+        schema.Evaluation,
+        schema.Parallel,
+        schema.Grpo,
+        schema.Checkpoints,
+    ):
         assert set(section.model_fields) <= words, set(section.model_fields) - words
     assert set(schema.Run.model_fields) <= words
 

@@ -7,7 +7,14 @@ from functools import cache
 
 from snakemake.logging import logger
 from slipway.config.load import NAME, ConfigError, load_config, named, read_yaml
-from slipway.config.paths import RESERVED_RUN_NAMES, ResultPaths
+from slipway.config.paths import (
+    BASE,
+    FINAL,
+    RESERVED_RUN_NAMES,
+    STEP,
+    ResultPaths,
+    name_of_step,
+)
 from slipway.config.site import read_site
 from slipway.errors import SlipwayError, disk_faults_explained
 from slipway.manifest import FolderLock, fingerprint, write_if_changed
@@ -61,7 +68,8 @@ wildcard_constraints:
     run=rf"(?!(?:{'|'.join(RESERVED_RUN_NAMES)})/){NAME.pattern}",
     model="|".join(map(re.escape, CONFIG.models)),
     data="|".join(map(re.escape, CONFIG.data)),
-    which="base|final",
+    step="[1-9][0-9]*",
+    which=rf"{BASE}|{FINAL}|{STEP.pattern}",
 
 
 def growing(amount):
@@ -142,9 +150,9 @@ def evaluated_data(wildcards):
 
 def evaluated_model(wildcards):
     """Return the manifest of the model that an evaluation loads."""
-    if wildcards.which == "final":
-        return RESULTS.trained_model(wildcards.run) / "manifest.json"
-    return run_source(wildcards)
+    if wildcards.which == BASE:
+        return run_source(wildcards)
+    return RESULTS.trained_model(wildcards.run, wildcards.which) / "manifest.json"
 
 
 def evaluation_settings(wildcards):
@@ -157,9 +165,29 @@ def evaluation_settings(wildcards):
         "max_response_length": run.grpo.max_response_length,
         "device": run.device,
     }
-    if wildcards.which == "base":
+    if wildcards.which == BASE:
         settings["model"] = settings_of_model(run.model)
     return as_param(settings)
+
+
+def earlier_models(wildcards):
+    """Return the manifests of a run's models of earlier steps, where it evaluates any."""
+    names = map(name_of_step, run_of(wildcards).evaluated_steps)
+    return [
+        RESULTS.trained_model(wildcards.run, name) / "manifest.json" for name in names
+    ]
+
+
+def earlier_evaluations(wildcards):
+    """Return the results of a run's models of earlier steps."""
+    names = map(name_of_step, run_of(wildcards).evaluated_steps)
+    return [RESULTS.evaluation_result(wildcards.run, name) for name in names]
+
+
+def report_settings(wildcards):
+    """Return what of a run's settings decides what the report says, beside its files."""
+    run = run_of(wildcards)
+    return as_param({"evaluation": run.evaluation, "select_on": run.select_on})
 
 
 def run_data(wildcards):

@@ -1,4 +1,4 @@
-# Expects: the base or the trained model, and held-out problems. Produces: accuracy with its interval, and every answer.
+# Expects: the base, the trained model or that of an earlier step, and held-out problems. Produces: accuracy with its interval, and every answer.
 # Runs on: the run's device.
 rule evaluate:
     input:

@@ -69,7 +69,24 @@ rule export_hf:
     resources:
         mem_mb=growing(8000),
         runtime=growing(240),
+    params:
+        checkpoint="final",
     message:
-        "export_hf {wildcards.run}: trained Megatron weights to Hugging Face"
+        "export_hf {wildcards.run} ({params.checkpoint}): trained Megatron weights to Hugging Face"
     shell:
-        'python -P scripts/export_hf.py "$SLIPWAY_CONFIG" {wildcards.run:q} --log {log:q}'
+        'python -P scripts/export_hf.py "$SLIPWAY_CONFIG" {wildcards.run:q} {params.checkpoint:q} --log {log:q}'
+
+
+# Expects: a finished training that kept the checkpoint. Produces: an earlier step's model in Hugging Face format. Runs
+# on: CPUs; only where the run's `checkpoints` ask for it.
+use rule export_hf as export_step with:
+    output:
+        "results/{run}/model-step-{step}/manifest.json",
+    log:
+        "results/{run}/logs/export_step-{step}.log",
+    benchmark:
+        "results/{run}/benchmarks/export_step-{step}.tsv"
+    params:
+        checkpoint="step-{step}",
+    message:
+        "export_step {wildcards.run} ({params.checkpoint}): trained Megatron weights to Hugging Face"

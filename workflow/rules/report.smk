@@ -1,13 +1,15 @@
 # What people read.
 
 
-# Expects: training, both evaluations, preflight. Produces: one offline page, metrics.json, summary.md. Runs on: one CPU.
+# Expects: training, evaluations of base, last and earlier steps, preflight. Produces: one offline page, metrics.json, summary.md. Runs on: one CPU.
 rule report:
     input:
         train="results/{run}/train/manifest.json",
         model="results/{run}/model/manifest.json",
         base="results/{run}/eval/base.json",
         final="results/{run}/eval/final.json",
+        earlier_models=earlier_models,
+        earlier=earlier_evaluations,
         preflight="results/{run}/preflight.json",
         # what the page says of where everything came from
         data=run_data,
@@ -37,6 +39,8 @@ rule report:
     resources:
         mem_mb=2000,
         runtime=30,
+    params:
+        settings=report_settings,
     message:
         "report {wildcards.run}: results/{wildcards.run}/report.html"
     shell:

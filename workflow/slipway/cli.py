@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from slipway.config.paths import step_of
 from slipway.errors import SlipwayError, disk_faults_explained
 
 logger = logging.getLogger("slipway")
@@ -18,6 +19,24 @@ def stage_parser(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all results (%(default)s)")
     parser.add_argument("--log", type=Path, help="file that keeps the log")
     return parser
+
+
+def add_checkpoint(parser: argparse.ArgumentParser, *names: str, default: str | None = None) -> None:
+    """Add the argument that says which of a run's models is meant: one of `names`, or `step-<n>`."""
+
+    def checked(value: str) -> str:
+        if value not in names and step_of(value) is None:
+            raise argparse.ArgumentTypeError(f"{value!r} is none of {', '.join(names)} and step-<n>")
+        return value
+
+    parser.add_argument(
+        "checkpoint",
+        type=checked,
+        nargs="?" if default else None,
+        default=default,
+        metavar="{" + ",".join([*names, "step-<n>"]) + "}",
+        help="which model of the run" + (f" ({default})" if default else ""),
+    )
 
 
 def start(parser: argparse.ArgumentParser) -> argparse.Namespace:

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slipway.config import verl
-from slipway.config.identity import changed_since_start
+from slipway.config.identity import changed_since_start, next_name
 from slipway.config.load import ConfigError, Problem, check, named, read_yaml
-from slipway.config.paths import ResultPaths
+from slipway.config.paths import ResultPaths, name_of_step
 from slipway.config.schema import Config, Data, Model, Parallel, Run
 from slipway.cpu import environment as cpu_environment
 from slipway.errors import SlipwayError
 from slipway.launch import VERL_SETTINGS, checkpoints
 from slipway.launch.started import read_started
-from slipway.manifest import fingerprint, read_manifest, write_if_changed, write_text
+from slipway.manifest import RECORD, fingerprint, read_manifest, write_if_changed, write_text
 from slipway.models.architecture import Architecture, architecture_from_config, read_architecture
 from slipway.models.demo_dimensions import DEMO_MAX_POSITIONS, DEMO_VOCAB_SIZE
 from slipway.models.known import find_folder
@@ -268,6 +268,7 @@ def _resolve_run(name: str, run: Run, config: Config, paths: ResultPaths) -> tup
     if started is not None and not problems:
         problems += changed_since_start(name, started, resolved.plain())
         problems += _fewer_steps(name, run, paths)
+    problems += _gone_checkpoints(name, run, paths)
     return ResolvedRun(name, run, parallel, resolved, tuple(findings)), problems
 
 
@@ -373,3 +374,37 @@ def _fewer_steps(name: str, run: Run, paths: ResultPaths) -> list[Problem]:
             f"Steps can be raised, not lowered: use {trained} or more, or another run name.",
         )
     ]
+
+
+def _gone_checkpoints(name: str, run: Run, paths: ResultPaths) -> list[Problem]:
+    """Tell of checkpoints to evaluate that the training has passed and did not keep, unless they are exported."""
+    saved = checkpoints.saved_steps(paths.checkpoints(name))
+    exported = [
+        step for step in run.evaluated_steps if (paths.trained_model(name, name_of_step(step)) / RECORD).is_file()
+    ]
+    usable = {*saved, *exported}
+    trained = max(saved, default=0)
+    gone = [step for step in run.evaluated_steps if step <= trained and step not in usable]
+    if run.checkpoints is None or not gone:
+        return []
+    whole = [
+        every
+        for every in range(run.save_every, run.steps, run.save_every)
+        if all(step in usable for step in range(every, min(run.steps, trained + 1), every))
+    ]
+    return [
+        Problem(
+            f"runs.{name}.checkpoints.evaluate_every",
+            run.checkpoints.evaluate_every,
+            f"the run has been trained for {trained} steps and has not kept the checkpoints of {_listed(gone)}; there "
+            f"are: {_listed(sorted(usable))}.",
+            (f"Use {whole[0]}, whose steps are all there, or leave" if whole else "Leave")
+            + f" `checkpoints` out, or train anew under another name (e.g. {next_name(name)}): it keeps them.",
+        )
+    ]
+
+
+def _listed(steps: list[int]) -> str:
+    """Return steps in words, of many the first ones."""
+    shown = ", ".join(map(str, steps[:10]))
+    return f"step{'s' if len(steps) > 1 else ''} {shown}{' and more' if len(steps) > 10 else ''}"

@@ -75,20 +75,30 @@ def compare_paired(base: ArrayLike, final: ArrayLike, seed: int = 0) -> Differen
 
     Rows must belong to the same questions; the numbers of samples may differ.
     """
-    before, after = _matrix(base), _matrix(final)
-    if len(before) != len(after):
-        raise ValueError(f"paired comparison of {len(before)} and {len(after)} questions")
+    before, after = _pair(base, final)
     differences = after.mean(axis=1) - before.mean(axis=1)
     samples = min(before.shape[1], after.shape[1])
+    p = paired_test(before, after)
     single = before.shape[1] == after.shape[1] == 1
-    mcnemar = mcnemar_exact(before[:, 0], after[:, 0]) if single else None
     return Difference(
         value=float(differences.mean()),
         interval=paired_bootstrap(differences, samples, seed),
-        p=paired_z_test(differences, samples) if mcnemar is None else mcnemar,
-        mcnemar_p=mcnemar,
+        p=p,
+        mcnemar_p=p if single else None,
         detectable=minimum_detectable_difference(differences, samples),
     )
+
+
+def paired_test(base: ArrayLike, final: ArrayLike) -> float:
+    """Return the two-sided p-value of no difference between two models on the same questions.
+
+    Both arrays are `[questions, samples]` of 0 and 1. With one sample a question it is the exact McNemar test's, else
+    a paired z test's.
+    """
+    before, after = _pair(base, final)
+    if before.shape[1] == after.shape[1] == 1:
+        return mcnemar_exact(before[:, 0], after[:, 0])
+    return paired_z_test(after.mean(axis=1) - before.mean(axis=1), min(before.shape[1], after.shape[1]))
 
 
 def paired_bootstrap(
@@ -214,6 +224,13 @@ def _with_imagined(differences: ArrayLike, samples: int) -> NDArray[np.float64]:
         raise ValueError(f"one difference per question is needed, got an array of shape {observed.shape}")
     size = 1 / math.sqrt(samples)
     return np.concatenate([observed, [size, -size]])
+
+
+def _pair(base: ArrayLike, final: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    before, after = _matrix(base), _matrix(final)
+    if len(before) != len(after):
+        raise ValueError(f"paired comparison of {len(before)} and {len(after)} questions")
+    return before, after
 
 
 def _matrix(correct: ArrayLike) -> NDArray[np.float64]:

@@ -6,6 +6,7 @@ what can still be checked is checked.
 
 import copy
 import difflib
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -116,7 +117,10 @@ def check(raw: Mapping[str, Any]) -> tuple[schema.Config | None, list[Problem]]:
     for name, kind in SECTIONS.items():
         sections[name] = _check_section(name, kind, raw.get(name), problems)
     config = schema.Config.model_construct(None, **sections)
+    faulty = {problem.key for problem in problems}
     problems += _check_references(config, raw)
+    for run in config.runs:
+        problems += _check_checkpoints(run, config, faulty)
     return config, problems
 
 
@@ -217,6 +221,7 @@ def _fields_at(kind: type[schema.Settings], location: list[str]) -> list[str]:
         "length": schema.LengthPenalty,
         "custom": schema.CustomReward,
         "code": schema.CodeLimits,
+        "checkpoints": schema.Checkpoints,
     }
     for part in location:
         kind = nested.get(part, kind)
@@ -278,15 +283,8 @@ def _check_references(config: schema.Config, raw: Mapping[str, Any]) -> list[Pro
     for name, evaluation in config.evaluation.items():
         check_name(f"evaluation.{name}.data", evaluation.data, "data")
         data = config.data.get(evaluation.data)
-        if data is not None and evaluation.questions is not None and evaluation.questions > data.heldout:
-            problems.append(
-                Problem(
-                    f"evaluation.{name}.questions",
-                    evaluation.questions,
-                    f"data.{evaluation.data} holds out only {data.heldout} questions.",
-                    f"Use at most {data.heldout}, or null for all.",
-                )
-            )
+        if data is not None:
+            problems += _check_questions(name, evaluation, data.heldout)
     for name, run in config.runs.items():
         check_name(f"runs.{name}.model", run.model, "models")
         check_name(f"runs.{name}.data", run.data, "data")
@@ -298,6 +296,80 @@ def _check_references(config: schema.Config, raw: Mapping[str, Any]) -> list[Pro
         for index, evaluation_name in enumerate(run.evaluation):
             check_name(f"runs.{name}.evaluation[{index}]", evaluation_name, "evaluation")
     return problems
+
+
+def _check_questions(name: str, evaluation: schema.Evaluation, heldout: int) -> list[Problem]:
+    held_out = f"data.{evaluation.data} holds out only {heldout} questions"
+    left = heldout - evaluation.skip_questions
+    if left < 1:
+        key, remedy = f"evaluation.{name}.skip_questions", f"Use less than {heldout}, or raise heldout."
+        return [Problem(key, evaluation.skip_questions, f"{held_out}, so none is left.", remedy)]
+    if evaluation.questions is not None and evaluation.questions > left:
+        skipped = f", of which {evaluation.skip_questions} are skipped" if evaluation.skip_questions else ""
+        remedy = f"Use at most {left}, or null for all{' the rest' if skipped else ''}."
+        return [Problem(f"evaluation.{name}.questions", evaluation.questions, f"{held_out}{skipped}.", remedy)]
+    return []
+
+
+def _check_checkpoints(name: str, config: schema.Config, faulty: set[str]) -> list[Problem]:
+    """Check which checkpoints a run evaluates; `faulty` are the keys whose values are defaults, being wrong."""
+    run = config.runs[name]
+    if run.checkpoints is None:
+        return []
+    problems = []
+    key, every = f"runs.{name}.checkpoints.evaluate_every", run.checkpoints.evaluate_every
+    if every >= run.steps:
+        why = f"there is no such step before the last one, {run.steps}, which is evaluated anyway."
+        problems.append(Problem(key, every, why, f"Use less than {run.steps}, or leave `checkpoints` out."))
+    elif every % run.save_every and f"runs.{name}.save_every" not in faulty:
+        why = f"the run saves every {run.save_every} steps, so there is no checkpoint of step {every}."
+        remedy = f"Use a multiple of {run.save_every}, or save_every: {math.gcd(every, run.save_every)}."
+        problems.append(Problem(key, every, why, remedy))
+    if run.select_on is not None:
+        problems += _check_selection(name, run, run.select_on, config)
+    return problems
+
+
+def _check_selection(name: str, run: schema.Run, select_on: str, config: schema.Config) -> list[Problem]:
+    """Check that what chooses a checkpoint is evaluated, and that the choice is judged on other questions."""
+    key, others = f"runs.{name}.checkpoints.select_on", run.reported_evaluations
+    listed = ", ".join(run.evaluation)
+    if select_on not in run.evaluation:
+        near = difflib.get_close_matches(select_on, run.evaluation, n=1, cutoff=0.5)
+        remedy = f"Did you mean {near[0]}?" if near else f"Name one of them, or add it to runs.{name}.evaluation."
+        return [Problem(key, select_on, f"is not among the run's evaluations, {listed}.", remedy)]
+    if select_on == run.evaluation[0]:
+        why = "is the run's first evaluation, which decides the verdict; questions that chose a checkpoint flatter it."
+        remedy = (
+            f"Put another one first: evaluation: [{', '.join([*others, select_on])}]."
+            if others
+            else "Split the held-out questions into two evaluations (skip_questions), the one that decides first."
+        )
+        return [Problem(key, select_on, why, remedy)]
+    chooses = config.evaluation.get(select_on)
+    problems = []
+    for other in others:
+        reported = config.evaluation.get(other)
+        if chooses is None or reported is None or chooses.data != reported.data or chooses.data not in config.data:
+            continue
+        heldout = config.data[chooses.data].heldout
+        mine, its = _asked(chooses, heldout), _asked(reported, heldout)
+        common = min(mine.stop, its.stop) - max(mine.start, its.start)
+        if common > 0:
+            why = f"{common} of its questions are also those of evaluation.{other}, which reports on what it chooses."
+            half = heldout // 2
+            remedy = (
+                f"Split data.{chooses.data}: evaluation.{select_on}.questions: {half} and "
+                f"evaluation.{other}.skip_questions: {half}, say."
+            )
+            problems.append(Problem(key, select_on, why, remedy))
+    return problems
+
+
+def _asked(evaluation: schema.Evaluation, heldout: int) -> range:
+    """Return which of a data set's held-out questions an evaluation asks."""
+    start = evaluation.skip_questions
+    return range(start, heldout if evaluation.questions is None else start + evaluation.questions)
 
 
 def _check_model_path(key: str, path: str) -> list[Problem]:

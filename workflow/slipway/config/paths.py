@@ -1,10 +1,26 @@
 """Where things are below the results folder: the one place that knows."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 # Names of folders beside the runs'; no run may be called so.
 RESERVED_RUN_NAMES = ("data", "models", "compare")
+
+# Which of a run's models: what it began with, that of its last step, or that of an earlier one.
+BASE, FINAL = "base", "final"
+STEP = re.compile(r"step-([1-9][0-9]*)")
+
+
+def name_of_step(step: int) -> str:
+    """Return the name of the model of an earlier step."""
+    return f"step-{step}"
+
+
+def step_of(which: str) -> int | None:
+    """Return the step of an earlier model; None for the base and the last one."""
+    match = STEP.fullmatch(which)
+    return int(match[1]) if match else None
 
 
 @dataclass(frozen=True)
@@ -70,12 +86,12 @@ class ResultPaths:
         """Training metrics, one JSON object a step."""
         return self.train(run) / "metrics.jsonl"
 
-    def trained_model(self, run: str) -> Path:
-        """Folder of the trained model in Hugging Face format."""
-        return self.run(run) / "model"
+    def trained_model(self, run: str, which: str = FINAL) -> Path:
+        """Folder of a trained model in Hugging Face format: of the last step, or of an earlier one (`step-<n>`)."""
+        return self.run(run) / ("model" if which == FINAL else f"model-{which}")
 
     def evaluation(self, run: str, which: str) -> Path:
-        """Folder of the samples of one evaluated model (`base` or `final`)."""
+        """Folder of the samples of one evaluated model (`base`, `final` or `step-<n>`)."""
         return self.run(run) / "eval" / which
 
     def evaluation_result(self, run: str, which: str) -> Path:

@@ -294,7 +294,10 @@ class Evaluation(Settings):
     """How to generate and score answers to a held-out split."""
 
     data: str = Field(description="name under `data`; its held-out split is used")
-    questions: Positive | None = Field(None, description="use only the first so many questions; null: all")
+    skip_questions: NotNegative = Field(
+        0, description="leave out the first so many questions, which another evaluation uses to choose a checkpoint"
+    )
+    questions: Positive | None = Field(None, description="use only the next so many questions; null: all the rest")
     samples: Positive = Field(1, description="answers per question")
     temperature: Annotated[Real, Field(ge=0)] = Field(0.0, description="0: greedy")
     top_p: Annotated[Real, Field(gt=0, le=1)] = Field(1.0, description="nucleus of the sampling distribution")
@@ -375,6 +378,17 @@ class Grpo(Settings):
         return self
 
 
+class Checkpoints(Settings):
+    """Which checkpoints before the last one are exported and evaluated as well, and what they are for."""
+
+    evaluate_every: Positive = Field(description="steps between evaluated checkpoints; a multiple of save_every")
+    select_on: str | None = Field(
+        None,
+        description="one of the run's evaluations, not the first: the checkpoint that is best there is the one that "
+        "the report judges, on the others; null: the last step is judged",
+    )
+
+
 class Run(Settings):
     """One GRPO training with its evaluation; its results are in `results/<run>/`."""
 
@@ -394,12 +408,31 @@ class Run(Settings):
     steps: Positive = Field(description="training steps; may be raised later to continue")
     save_every: Positive = Field(20, description="steps between checkpoints; the last step always saves")
     keep_checkpoints: Positive = Field(2, description="newest checkpoints that are kept")
+    checkpoints: Checkpoints | None = Field(None, description="evaluate earlier checkpoints too; null: only the last")
     validate_every: NotNegative = Field(0, description="steps between verl's in-loop validations; 0: none")
     grpo: Grpo = Field(default_factory=Grpo)
     verl: dict[str, Any] = Field(
         {},
         description="any further key of verl's config, dotted or nested, e.g. actor_rollout_ref.actor.clip_ratio_c",
     )
+
+    @property
+    def evaluated_steps(self) -> tuple[int, ...]:
+        """The steps before the last one whose checkpoints are exported and evaluated, in order."""
+        if self.checkpoints is None:
+            return ()
+        every = self.checkpoints.evaluate_every
+        return tuple(range(every, self.steps, every))
+
+    @property
+    def select_on(self) -> str | None:
+        """The evaluation that chooses a checkpoint, if one does."""
+        return None if self.checkpoints is None else self.checkpoints.select_on
+
+    @property
+    def reported_evaluations(self) -> list[str]:
+        """The evaluations that the trained model is judged by; the first decides. The one that chose it is not fair."""
+        return [name for name in self.evaluation if name != self.select_on]
 
 
 class Config(Settings):

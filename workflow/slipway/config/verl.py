@@ -272,7 +272,8 @@ def settings_of(
         "trainer.save_freq": run.save_every,
         "trainer.test_freq": run.validate_every or -1,
         "trainer.val_before_train": run.validate_every > 0,
-        "trainer.max_actor_ckpt_to_keep": run.keep_checkpoints,
+        # the job removes old ones (launch/checkpoints.py): verl forgets at each start which ones it has written
+        "trainer.max_actor_ckpt_to_keep": None,
         "trainer.default_local_dir": str(files.checkpoints),
         "trainer.nnodes": run.nodes,
         "trainer.n_gpus_per_node": run.gpus_per_node,

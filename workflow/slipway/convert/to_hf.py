@@ -6,6 +6,7 @@ import logging
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from blake3 import blake3
@@ -15,10 +16,10 @@ from slipway.convert.hugging_face import DTYPES, HuggingFaceReader, HuggingFaceW
 from slipway.convert.parameters import open_checkpoint, open_parameters, read_parts
 from slipway.convert.progress import Progress
 from slipway.errors import SlipwayError
-from slipway.manifest import open_product, read_manifest, verify_files
+from slipway.manifest import Manifest, Product, fingerprint, open_product, read_manifest, verify_files
 from slipway.models.architecture import Architecture, read_architecture
 from slipway.models.names import pieces
-from slipway.models.source import source_fingerprint
+from slipway.models.source import content_fingerprint, source_fingerprint
 from slipway.models.weights import INDEX, read_tensors, tensor_digests, weights_digest
 
 VERSION = 1
@@ -51,43 +52,82 @@ class Outcome:
     changed: set[str] = field(default_factory=set)
 
 
-def export_hf(train: Path, base: Path, folder: Path) -> None:
-    """Write the trained model of the training in folder `train` to `folder`, in the shape of `base`.
+def export_hf(train: Path, base: Path, folder: Path, step: int | None = None) -> None:
+    """Write a model of the finished training in folder `train` to `folder`, in the shape of `base`.
 
     `base` is the Hugging Face folder that the training began with: names, shapes, types, split into files, config and
-    tokenizer are its. Raises `SlipwayError` when the training or its checkpoint is incomplete, when a weight is not
-    finite, or when training changed no weight.
+    tokenizer are its. `step` names an earlier checkpoint; None is the last one, which the training's manifest names.
+    Raises `SlipwayError` when the training or its checkpoint is incomplete, when a weight is not finite, or when the
+    whole training changed no weight.
     """
     trained = read_manifest(train / "manifest.json", "train")
-    inputs = {"version": VERSION, "train": trained.digest, "base": source_fingerprint(base)}
+    checkpoint = Path(trained.facts["checkpoint"]) if step is None else Path(f"checkpoints/global_step_{step}")
+    inputs: dict[str, Any] = {"version": VERSION, "base": source_fingerprint(base)}
+    if step is None:
+        inputs["train"] = trained.digest
+    else:
+        # not the training's manifest: a training that goes on changes no earlier checkpoint
+        inputs |= {"checkpoint": str(checkpoint), "started": fingerprint(_of_start(trained))}
     with open_product("export_hf", folder / "manifest.json", folder, inputs) as product:
+        if step is not None:
+            product = _with_weights(product, train / checkpoint)
         if product.restore():
             return
-        verify_files(trained, train)
-        step = train / trained.facts["checkpoint"]
-        architecture = read_architecture(base)
-        remove_model(folder)
-        outcome = write_model(step / ACTOR_WEIGHTS, base, folder, architecture)
-        companions = copy_companions(base, folder)  # the index among them, without which shards are no model
-        written = read_tensors(folder)
-        if tensor_digests(folder, written) != outcome.digests:
-            raise SlipwayError(f"{folder}: the written weights are not those of {step}; the disk is not reliable")
-        if not outcome.changed:
-            raise SlipwayError(
-                f"{step}: all {len(outcome.digests)} weights equal those of {base}: the training changed nothing. "
-                "See its learning rate, and whether its rewards differ within groups."
-            )
-        product.publish(
-            [folder / file for file in {tensor.file for tensor in written.values()}] + companions,
-            facts={
-                "architecture": architecture.name,
-                "parameters": architecture.parameter_count,
-                "checkpoint": trained.facts["checkpoint"],
-                "tensors": len(outcome.digests),
-                "changed": len(outcome.changed),
-                "weights": weights_digest(written, outcome.digests),
-            },
+        if step is None:
+            verify_files(trained, train)
+        _export(product, train / checkpoint, base, folder, {"checkpoint": str(checkpoint)}, refuse_equal=step is None)
+
+
+def _of_start(trained: Manifest) -> dict[str, Any]:
+    return {key: trained.inputs.get(key) for key in ("identity", "inputs")}
+
+
+def _with_weights(product: Product, checkpoint: Path) -> Product:
+    """Return the product as made from the weights of an earlier checkpoint, which is gone once it was exported or not.
+
+    Raises `SlipwayError` when it is gone and was not exported.
+    """
+    weights = checkpoint / ACTOR_WEIGHTS
+    if (weights / ".metadata").is_file():
+        return product.with_inputs(product.inputs | {"weights": content_fingerprint(weights)})
+    done = product.completed()
+    if done is not None and done.inputs.items() >= product.inputs.items():
+        return product.with_inputs(done.inputs)
+    there = sorted(
+        int(path.name.removeprefix("global_step_"))
+        for path in checkpoint.parent.glob("global_step_*")
+        if (path / ACTOR_WEIGHTS / ".metadata").is_file()
+    )
+    raise SlipwayError(
+        f"{checkpoint}: no such checkpoint; those of steps {', '.join(map(str, there)) or '(none)'} are there. A run "
+        "keeps the newest keep_checkpoints, and those that checkpoints.evaluate_every names while it trains"
+    )
+
+
+def _export(product: Product, step: Path, base: Path, folder: Path, facts: dict[str, Any], refuse_equal: bool) -> None:
+    architecture = read_architecture(base)
+    remove_model(folder)
+    outcome = write_model(step / ACTOR_WEIGHTS, base, folder, architecture)
+    companions = copy_companions(base, folder)  # the index among them, without which shards are no model
+    written = read_tensors(folder)
+    if tensor_digests(folder, written) != outcome.digests:
+        raise SlipwayError(f"{folder}: the written weights are not those of {step}; the disk is not reliable")
+    if refuse_equal and not outcome.changed:
+        raise SlipwayError(
+            f"{step}: all {len(outcome.digests)} weights equal those of {base}: the training changed nothing. "
+            "See its learning rate, and whether its rewards differ within groups."
         )
+    product.publish(
+        [folder / file for file in {tensor.file for tensor in written.values()}] + companions,
+        facts=facts
+        | {
+            "architecture": architecture.name,
+            "parameters": architecture.parameter_count,
+            "tensors": len(outcome.digests),
+            "changed": len(outcome.changed),
+            "weights": weights_digest(written, outcome.digests),
+        },
+    )
 
 
 def write_model(checkpoint: Path, base: Path, folder: Path, architecture: Architecture) -> Outcome:

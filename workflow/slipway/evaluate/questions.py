@@ -32,10 +32,10 @@ class Question:
         return replace(self, extra_info=self.extra_info | {"reward": reward})
 
 
-def read_questions(path: Path, limit: int | None = None) -> list[Question]:
-    """Read the first `limit` questions (None: all) of a parquet file in verl's format, in its order.
+def read_questions(path: Path, limit: int | None = None, skip: int = 0) -> list[Question]:
+    """Read `limit` questions (None: all) after the first `skip` of a parquet file in verl's format, in its order.
 
-    Raises `SlipwayError` when the file is missing, has fewer questions than `limit`, or asks one twice.
+    Raises `SlipwayError` when the file is missing, has fewer questions than that, or asks one twice.
     """
     if not path.is_file():
         raise SlipwayError(f"{path}: missing; rule prepare_data writes it")
@@ -43,13 +43,14 @@ def read_questions(path: Path, limit: int | None = None) -> list[Question]:
     absent = [column for column in COLUMNS if column not in table]
     if absent:
         raise SlipwayError(f"{path}: has no column {', '.join(absent)}; expected verl's format")
-    available = len(table)
+    available = len(table) - skip
     if available < (limit or 1):
+        after = f" after the {skip} that it skips" if skip else ""
         raise SlipwayError(
-            f"{path}: holds {available} questions, the evaluation asks for {limit or 'at least one'}; lower "
-            "its `questions` or raise `heldout` of the data set"
+            f"{path}: holds {len(table)} questions, the evaluation asks for {limit or 'at least one'}{after}; lower "
+            f"its `questions`{' or `skip_questions`' if skip else ''}, or raise `heldout` of the data set"
         )
-    questions = [_question(row) for row in table.head(limit or available).to_dict("records")]
+    questions = [_question(row) for row in table[skip:].head(limit or available).to_dict("records")]
     if len({question.question_id for question in questions}) < len(questions):
         raise SlipwayError(f"{path}: the same question_id occurs more than once; prepare the data again")
     return questions

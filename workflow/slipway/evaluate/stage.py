@@ -58,8 +58,8 @@ def evaluate_model(
 ) -> None:
     """Evaluate the model in `model_folder` by all `tasks`; write samples to `folder`, then the manifest.
 
-    `which` is "base" or "final". What the model has answered before, with the same sampling, is not generated again,
-    however its questions are scored now; the model is loaded only when an answer is missing.
+    `which` is "base", "final" or "step-<n>". What the model has answered before, with the same sampling, is not
+    generated again, however its questions are scored now; the model is loaded only when an answer is missing.
     """
     files = model_files(model_folder)
     engine = engine_for(device)
@@ -115,7 +115,7 @@ def task_inputs(task: EvaluationTask, questions: Sequence[Question]) -> dict[str
 
 def _read_questions(task: EvaluationTask) -> list[Question]:
     read_manifest(task.data_folder / "manifest.json", "prepare_data")  # without it the file may be half of one
-    return read_questions(task.data_folder / "heldout.parquet", task.settings.questions)
+    return read_questions(task.data_folder / "heldout.parquet", task.settings.questions, task.settings.skip_questions)
 
 
 def _evaluate(

@@ -49,7 +49,8 @@ class TrainingJob:
 
     `config` is the run's resolved verl config, `environment` what the device needs besides the inherited
     environment, `steps` the training step at which the run is complete, `module` what `python -m` trains with.
-    On several nodes `ray_node` tells Ray of the resources of each where it cannot see them.
+    On several nodes `ray_node` tells Ray of the resources of each where it cannot see them. The newest
+    `keep_checkpoints` stay (None: all), and of older ones in `evaluated_steps` the weights.
     """
 
     config: Path
@@ -58,6 +59,8 @@ class TrainingJob:
     environment: Mapping[str, str] = field(default_factory=dict)
     module: str = MAIN_PPO
     ray_node: Mapping[str, int] = field(default_factory=dict)
+    keep_checkpoints: int | None = None
+    evaluated_steps: tuple[int, ...] = ()
 
     def __call__(self) -> int:
         """Train until the last step or until the job has to stop; raises `SlipwayError` when training failed."""
@@ -82,6 +85,7 @@ class TrainingJob:
             try:
                 with order.listening():
                     status = self._train(folder, order)
+                self._remove_old_checkpoints()
             finally:
                 processes.end_marked(self._mark)
                 segment = segments.finish(self.train_folder, segment, status, order.reason_of_end(status))
@@ -145,6 +149,13 @@ class TrainingJob:
             with ray_cluster.Head(self.train_folder, others, self.ray_node, environment, of_segment, log) as head:
                 return self._wait(self._start(folder, head.environment, log, (*decided, *_JOIN_CLUSTER)), order)
 
+    def _remove_old_checkpoints(self) -> None:
+        if self.keep_checkpoints is None:
+            return
+        removed = checkpoints.remove_old(self._checkpoints, self.keep_checkpoints, self.evaluated_steps)
+        if removed:
+            logger.info("removed old checkpoints of steps %s", removed)
+
     def _start(
         self, folder: Path, environment: Mapping[str, str], log: IO[bytes], overrides: tuple[str, ...] = ()
     ) -> "subprocess.Popen[bytes]":
@@ -182,6 +193,7 @@ class TrainingJob:
                 return verl.wait(POLL_SECONDS)
             except subprocess.TimeoutExpired:
                 order.update()
+                self._remove_old_checkpoints()
             if checkpoints.latest_step(self._checkpoints) < self.steps:
                 continue
             complete_since = complete_since or time.monotonic()

@@ -94,6 +94,8 @@ def _bring_to_last_step(training: Training, progress: Progress) -> None:
         environment=dict(training.environment),
         module=training.module,
         ray_node=dict(training.ray_node),
+        keep_checkpoints=training.keep_checkpoints,
+        evaluated_steps=training.evaluated_steps,
     )
     run = slurm_job.run if training.executor == "slurm" else local_job.run
     while (before := checkpoints.latest_step(folder / "checkpoints")) < training.steps:

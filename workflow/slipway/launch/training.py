@@ -18,7 +18,8 @@ class Training:
     `config_file` is the resolved verl config and `resolved` its content; `inputs` are digests of the data and model
     manifests; `environment` is what the device needs in the job's environment, `ray_node` what Ray is to be told of a
     node's resources where it cannot see them. `gpus` are the GPUs of a node, 0 on the CPU, `processes` the training
-    processes of a node on either. `module` is what `python -m` trains with.
+    processes of a node on either. `module` is what `python -m` trains with. Of the checkpoints the newest
+    `keep_checkpoints` stay (None: all), and the weights of `evaluated_steps`.
     """
 
     run: str
@@ -35,6 +36,8 @@ class Training:
     executor: Executor = "local"
     site: Site = field(default_factory=lambda: Site.model_validate({}))
     module: str = MAIN_PPO
+    keep_checkpoints: int | None = None
+    evaluated_steps: tuple[int, ...] = ()
 
     @property
     def steps(self) -> int:

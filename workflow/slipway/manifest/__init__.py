@@ -14,6 +14,7 @@ from slipway.manifest.files import (
 )
 from slipway.manifest.lock import FolderLock, LockHeldError, is_running, process_identity
 from slipway.manifest.product import (
+    RECORD,
     FileEntry,
     Manifest,
     ManifestError,
@@ -24,6 +25,7 @@ from slipway.manifest.product import (
 )
 
 __all__ = [
+    "RECORD",
     "FileEntry",
     "FolderLock",
     "LockHeldError",

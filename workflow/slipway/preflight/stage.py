@@ -15,7 +15,7 @@ from slipway.models.layout import Layout
 from slipway.models.tokenizer import load_tokenizer
 from slipway.preflight import inputs
 from slipway.preflight.composition import check_with_verl
-from slipway.preflight.disk import check_disk
+from slipway.preflight.disk import check_disk, evaluated_bytes
 from slipway.preflight.findings import Finding, Severity, as_markdown, errors, write_findings
 from slipway.preflight.planning.calibration import GIB, MEMORY_BAND
 from slipway.preflight.planning.memory import checkpoint_bytes_of
@@ -27,7 +27,7 @@ from slipway.preflight.static import check_run
 from slipway.preflight.subject import Subject
 from slipway.preflight.versions import check_kernels, check_pairs, installed
 
-VERSION = 5
+VERSION = 6
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +67,7 @@ def preflight(candidate: Candidate, manifest_path: Path, folder: Path) -> None:
     product_inputs = {
         "version": VERSION,
         "verl": dict(candidate.resolved),
+        "disk": {"keep": candidate.run.keep_checkpoints, "evaluated": list(candidate.run.evaluated_steps)},
         "model": converted.digest,
         "data": prepared.digest,
         "heldout": {
@@ -212,6 +213,9 @@ def _memory(candidate: Candidate) -> list[str]:
             f"{(keep + 1) * checkpoint / GIB:.3f}",
         ),
     ]
+    if candidate.run.evaluated_steps:
+        what = f"weights and exported models of {len(candidate.run.evaluated_steps)} evaluated steps, GiB"
+        rows.append((what, f"{evaluated_bytes(candidate.run, model) / GIB:.3f}"))
     lines = ["## Memory", ""]
     known = forecast_of(candidate.subject)
     if known is not None:

@@ -55,19 +55,25 @@ def check_pair(base: Evaluated, final: Evaluated) -> None:
     """Refuse two results that are of the same weights, or of different evaluations or settings."""
     if base.weights == final.weights:
         raise SlipwayError(
-            f"the same weights were evaluated twice: base and final both have digest {base.weights[:16]}. "
-            "Either training changed nothing, or export_hf exported the base model; look at the run's train "
-            "and model folders"
+            f"the same weights were evaluated twice: {base.checkpoint} and {final.checkpoint} both have digest "
+            f"{base.weights[:16]}. Either training changed nothing, or export_hf exported the base model; look at the "
+            "run's train and model folders"
         )
+    check_same_evaluations(base, final)
+
+
+def check_same_evaluations(base: Evaluated, final: Evaluated) -> None:
+    """Refuse two results that are of different evaluations or settings."""
+    one, other = base.checkpoint, final.checkpoint
     if set(base.metrics) != set(final.metrics):
         raise SlipwayError(
-            f"base was evaluated on {sorted(base.metrics)}, final on {sorted(final.metrics)}; run evaluate again"
+            f"{one} was evaluated on {sorted(base.metrics)}, {other} on {sorted(final.metrics)}; run evaluate again"
         )
     for name in base.metrics:
         before, after = base.metrics[name].get("settings"), final.metrics[name].get("settings")
         if before != after:
             raise SlipwayError(
-                f"evaluation {name}: base and final were evaluated with different settings ({before} and "
+                f"evaluation {name}: {one} and {other} were evaluated with different settings ({before} and "
                 f"{after}); run evaluate again"
             )
 
@@ -84,17 +90,14 @@ def compare_all(base: Evaluated, final: Evaluated, evaluations: Sequence[str]) -
 
 
 def _compare(base: Evaluated, final: Evaluated, evaluation: str) -> Comparison:
-    before, after = answers_by_question(base, evaluation), answers_by_question(final, evaluation)
-    if list(before) != list(after):
-        raise SlipwayError(f"evaluation {evaluation}: base and final were asked different questions")
-    base_correct, final_correct = _correct(base, evaluation, before), _correct(final, evaluation, after)
+    base_correct, final_correct = correct_answers([base, final], evaluation)
     change = final_correct.mean(axis=1) - base_correct.mean(axis=1)
     return Comparison(
         evaluation=evaluation,
         questions=len(change),
         samples=base_correct.shape[1],
-        base=_accuracy(base_correct),
-        final=_accuracy(final_correct),
+        base=accuracy_of(base_correct),
+        final=accuracy_of(final_correct),
         difference=compare_paired(base_correct, final_correct),
         corrected_p=None,
         gained=int((change > 0).sum()),
@@ -102,6 +105,19 @@ def _compare(base: Evaluated, final: Evaluated, evaluation: str) -> Comparison:
         base_metrics=base.metrics[evaluation],
         final_metrics=final.metrics[evaluation],
     )
+
+
+def correct_answers(models: Sequence[Evaluated], evaluation: str) -> list[NDArray[np.bool_]]:
+    """Return for each model which answers are right, `[questions, samples]`, rows in the same order of questions.
+
+    Raises `SlipwayError` when they were asked different questions.
+    """
+    grouped = [answers_by_question(model, evaluation) for model in models]
+    for model, answers in zip(models, grouped, strict=True):
+        if list(answers) != list(grouped[0]):
+            asked = f"{models[0].checkpoint} and {model.checkpoint} were asked different questions"
+            raise SlipwayError(f"evaluation {evaluation}: {asked}")
+    return [_correct(model, evaluation, answers) for model, answers in zip(models, grouped, strict=True)]
 
 
 def answers_by_question(evaluated: Evaluated, evaluation: str) -> dict[str, list[SampleRow]]:
@@ -127,5 +143,6 @@ def _matrix(rows: Sequence[Sequence[SampleRow]]) -> NDArray[np.bool_]:
     return np.array([[sample.correct for sample in row] for row in rows])
 
 
-def _accuracy(correct: NDArray[np.bool_]) -> Accuracy:
+def accuracy_of(correct: NDArray[np.bool_]) -> Accuracy:
+    """Return the accuracy of answers `[questions, samples]` with its interval."""
     return Accuracy(float(correct.mean()), accuracy_interval(correct))

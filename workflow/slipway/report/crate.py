@@ -5,6 +5,7 @@ Profiles: Workflow Run Crate 0.5 (https://w3id.org/ro/wfrun/workflow/0.5) and th
 
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ FILES = {
     "verl.yaml": "application/yaml",
     "train/metrics.jsonl": "application/jsonl",
     "eval/base.json": "application/json",
-    "eval/final.json": "application/json",
     ARCHIVE: "application/gzip",
 }
 INPUTS = ("config.yaml", "verl.yaml", ARCHIVE)
@@ -35,8 +35,11 @@ PROFILES = {
 LICENSE = "https://spdx.org/licenses/Apache-2.0"
 
 
-def describe(run: str, provenance: Provenance, folder: Path) -> dict[str, Any]:
-    """Return the content of ro-crate-metadata.json in the run's `folder`; equal runs give equal content."""
+def describe(run: str, provenance: Provenance, folder: Path, trained: Sequence[str]) -> dict[str, Any]:
+    """Return the content of ro-crate-metadata.json in the run's `folder`; equal runs give equal content.
+
+    `trained` names the evaluated models besides the base.
+    """
     crate = ROCrate(version="1.1")
     crate.name = f"Slipway run {run}"
     crate.description = f"GRPO training, evaluation and report. Repeat it with: {provenance.command}"
@@ -57,7 +60,7 @@ def describe(run: str, provenance: Provenance, folder: Path) -> dict[str, Any]:
     workflow["license"] = crate.license
     files = {
         name: crate.add_file(folder / name, name, properties=_file(folder, name) | {"encodingFormat": kind})
-        for name, kind in FILES.items()
+        for name, kind in (FILES | {f"eval/{which}.json": "application/json" for which in trained}).items()
         if (folder / name).is_file()
     }
     inputs = [

@@ -12,7 +12,7 @@ from huggingface_hub import EvalResult, ModelCardData
 from slipway.config.schema import Data, Evaluation
 from slipway.models.source import is_hub_name
 from slipway.report.settings_view import RunSettings
-from slipway.report.summaries import cost, results_table
+from slipway.report.summaries import cost, judged_step, results_table
 
 
 def model_card(figures: Mapping[str, Any], settings: RunSettings) -> str:
@@ -44,6 +44,7 @@ def model_card(figures: Mapping[str, Any], settings: RunSettings) -> str:
         "",
         *results_table(figures),
         "",
+        *_of_step(figures),
         f"Verdict: {figures['verdict']}. Intervals are 95 %; base and trained model answered the same "
         "held-out questions, which share none with the training data.",
         "",
@@ -53,6 +54,15 @@ def model_card(figures: Mapping[str, Any], settings: RunSettings) -> str:
         "",
     ]
     return "\n".join(["---", metadata.to_yaml(), "---", "", *body])
+
+
+def _of_step(figures: Mapping[str, Any]) -> list[str]:
+    """Say which model the figures are of where it is not that of the last step."""
+    step = judged_step(figures)
+    if step is None or step == figures["steps"]:
+        return []
+    select_on = figures["checkpoints"]["select_on"]
+    return [f"The figures are of step {step}, selected on {select_on}: the model in `model-step-{step}`.", ""]
 
 
 def _result(name: str, row: Mapping[str, Any], evaluation: Evaluation, data: Data) -> EvalResult:

@@ -9,6 +9,7 @@ import jinja2
 
 from slipway.config.schema import Run
 from slipway.report import charts, curves
+from slipway.report.checkpoints_view import Checkpoints, advice_in_words, draw_checkpoints
 from slipway.report.comparison import Comparison
 from slipway.report.logs import LogExcerpt
 from slipway.report.memory_view import compare_memory
@@ -47,6 +48,7 @@ class Page:
     samples: Sequence[SamplePair]
     provenance: Provenance | None
     metrics: Mapping[str, Any] | None
+    checkpoints: Checkpoints | None = None
     ledger: Mapping[str, Any] | None = None
     forecast: Mapping[str, Any] | None = None
     signs: Sequence[Sign] = ()
@@ -68,6 +70,8 @@ def render_page(page: Page) -> str:
         held=held_hours(page.ledger) if page.ledger else None,
         checked=CHECKED,
         accuracy_chart=charts.draw_accuracies(page.comparisons) if page.comparisons else None,
+        step_charts=draw_checkpoints(page.checkpoints) if page.checkpoints else [],
+        advice=advice_in_words(page.checkpoints.advice) if page.checkpoints else None,
         sample_counts=count_kinds(page.samples),
         samples_shown=SAMPLES_SHOWN,
         script=_template_text("samples.js"),

@@ -9,6 +9,7 @@ from slipway.manifest import write_text
 from slipway.report import charts, curves
 from slipway.report.page import render
 from slipway.report.reading import read_json, read_steps
+from slipway.report.summaries import judged_step
 from slipway.statistics import holm
 
 NEEDED = (
@@ -25,6 +26,11 @@ class RunRow:
     settings: Mapping[str, Any]
     metrics: Mapping[str, Any]
     corrected_p: float
+
+    @property
+    def judged_step(self) -> int | None:
+        """The step that was selected for the figures, None where they are of the last."""
+        return judged_step(self.metrics)
 
 
 def write_comparison(paths: ResultPaths, runs: Mapping[str, Mapping[str, Any]]) -> None:

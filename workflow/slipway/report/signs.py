@@ -156,5 +156,6 @@ def _stopped_learning(curves: _Curves) -> Iterator[Sign]:
         steps = curves.training.steps[-1].number
         yield Sign(
             f"the reward hardly rose after step {steps * 3 // 4} or so",
-            "A shorter training may have come as far for less: compare an earlier checkpoint.",
+            "A shorter training may have come as far for less: let the run's checkpoints.evaluate_every evaluate "
+            "earlier checkpoints.",
         )

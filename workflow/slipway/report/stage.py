@@ -2,14 +2,14 @@
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from slipway.config.paths import ResultPaths
+from slipway.config.paths import BASE, FINAL, ResultPaths, name_of_step
 from slipway.errors import SlipwayError
 from slipway.manifest import FolderLock, read_manifest, write_json, write_text
-from slipway.report import crate, provenance_view, summaries
+from slipway.report import checkpoints_view, crate, provenance_view, summaries
 from slipway.report.comparison import compare_all
 from slipway.report.logs import last_errors
 from slipway.report.model_card import model_card
@@ -42,31 +42,39 @@ def write_report(paths: ResultPaths, settings: RunSettings) -> None:
     with FolderLock(folder / ".report.lock", "stage report", wait_seconds=600):
         logged = read_training(paths.train(settings.name))
         training = without_false_cut_offs(logged, settings.run.grpo.max_response_length)
-        base, final = _read_pair(paths, settings.name)
-        comparisons = compare_all(base, final, settings.run.evaluation)
+        base, models = _read_models(paths, settings)
+        final = models[settings.run.steps]
+        of_last = compare_all(base, final, settings.run.reported_evaluations)
+        checkpoints = _checkpoints_of(base, models, settings)
+        judged = final if checkpoints is None else models[checkpoints.judged]
+        comparisons = of_last if judged is final else compare_all(base, judged, settings.run.reported_evaluations)
         stages, hashes = _read_provenance(paths, settings)
         provenance = provenance_view.collect(paths, settings.name, stages, hashes)
         ledger = _read_ledger(folder)
-        metrics = summaries.metrics(settings.name, settings.run, comparisons, training, ledger)
+        metrics = summaries.metrics(settings.name, settings.run, comparisons, training, ledger, checkpoints)
         page = Page(
             settings=settings.run,
             name=settings.name,
             sections=settings_tables(settings),
             training=training,
             comparisons=comparisons,
-            samples=choose_samples(base, final, comparisons[0].evaluation),
+            checkpoints=checkpoints,
+            samples=choose_samples(base, judged, comparisons[0].evaluation),
             provenance=provenance,
             metrics=metrics,
             ledger=ledger,
             forecast=_read_forecast(folder),
-            signs=find_signs(training, comparisons, _read_findings(paths, settings.name)),
+            # they are about what training came to
+            signs=find_signs(training, of_last, _read_findings(paths, settings.name)),
         )
         write_json(folder / "metrics.json", metrics)
         write_json(folder / "config.yaml", as_config(settings))  # JSON is YAML
         write_text(folder / "summary.md", summaries.summary(metrics))
         write_text(folder / "README.md", model_card(metrics, settings))
         write_source(folder)
-        write_json(folder / "ro-crate-metadata.json", crate.describe(settings.name, provenance, folder))
+        write_json(
+            folder / "ro-crate-metadata.json", crate.describe(settings.name, provenance, folder, _names(settings))
+        )
         write_text(folder / "report.html", render_page(page))
         (folder / "report.partial.html").unlink(missing_ok=True)
     logger.info("%s", summaries.one_line(metrics))
@@ -89,8 +97,8 @@ def write_partial_report(paths: ResultPaths, settings: RunSettings) -> None:
         training = _attempt(lambda: read_steps(paths.metrics(name)), [])
     if training is not None:
         training = without_false_cut_offs(training, settings.run.grpo.max_response_length)
-    pair = _attempt(lambda: _read_pair(paths, name), missing)
-    comparisons = _attempt(lambda: compare_all(*pair, settings.run.evaluation), missing) if pair else None
+    pair = _attempt(lambda: (_read_model(paths, name, BASE), _read_model(paths, name, FINAL)), missing)
+    comparisons = _attempt(lambda: compare_all(*pair, settings.run.reported_evaluations), missing) if pair else None
     stages = _attempt(lambda: _read_provenance(paths, settings), missing)
     provenance = _attempt(lambda: provenance_view.collect(paths, name, *stages), missing) if stages else None
     page = Page(
@@ -112,12 +120,31 @@ def write_partial_report(paths: ResultPaths, settings: RunSettings) -> None:
     logger.info("report of an unfinished run: %s", folder / "report.partial.html")
 
 
-def _read_pair(paths: ResultPaths, run: str) -> tuple[Evaluated, Evaluated]:
-    base, final = (
-        read_evaluated(paths.evaluation_result(run, which), paths.evaluation(run, which), which)
-        for which in ("base", "final")
-    )
-    return base, final
+def _names(settings: RunSettings) -> list[str]:
+    """Return the names of the run's evaluated models but the base: those of earlier steps, and the last."""
+    return [*map(name_of_step, settings.run.evaluated_steps), FINAL]
+
+
+def _read_models(paths: ResultPaths, settings: RunSettings) -> tuple[Evaluated, dict[int, Evaluated]]:
+    """Return the evaluated base, and the run's evaluated models by step; the last one is there always."""
+    steps = (*settings.run.evaluated_steps, settings.run.steps)
+    models = {
+        step: _read_model(paths, settings.name, which) for step, which in zip(steps, _names(settings), strict=True)
+    }
+    return _read_model(paths, settings.name, BASE), models
+
+
+def _read_model(paths: ResultPaths, run: str, which: str) -> Evaluated:
+    return read_evaluated(paths.evaluation_result(run, which), paths.evaluation(run, which), which)
+
+
+def _checkpoints_of(
+    base: Evaluated, models: Mapping[int, Evaluated], settings: RunSettings
+) -> checkpoints_view.Checkpoints | None:
+    run = settings.run
+    if run.checkpoints is None:
+        return None
+    return checkpoints_view.view_checkpoints(base, models, run.evaluation, run.select_on)
 
 
 def _read_ledger(run_folder: Path) -> dict[str, Any] | None:
@@ -153,11 +180,12 @@ def _read_provenance(paths: ResultPaths, settings: RunSettings) -> tuple[list[St
     products += [
         (paths.megatron_model(settings.run.model), "convert_megatron"),
         (paths.train(run), "train"),
-        (paths.trained_model(run), "export_hf"),
+        *((paths.trained_model(run, which), "export_hf") for which in _names(settings)),
     ]
     sources = [(folder / "manifest.json", folder, stage) for folder, stage in products]
     sources += [
-        (paths.evaluation_result(run, which), paths.evaluation(run, which), "evaluate") for which in ("base", "final")
+        (paths.evaluation_result(run, which), paths.evaluation(run, which), "evaluate")
+        for which in (BASE, *_names(settings))
     ]
     hashes: dict[str, str] = {}
     stages = []

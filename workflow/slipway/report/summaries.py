@@ -5,6 +5,7 @@ from typing import Any
 
 from slipway.config.schema import Run
 from slipway.errors import SlipwayError
+from slipway.report.checkpoints_view import Checkpoints, figures_of
 from slipway.report.comparison import Comparison
 from slipway.report.reading import Training
 from slipway.report.timeline import held_hours
@@ -16,8 +17,9 @@ def metrics(
     comparisons: Sequence[Comparison],
     training: Training,
     ledger: Mapping[str, Any] | None,
+    checkpoints: Checkpoints | None,
 ) -> dict[str, Any]:
-    """Return the content of metrics.json; the first evaluation decides the verdict."""
+    """Return the content of metrics.json; the first of `comparisons`, of the model that is judged, decides."""
     first = comparisons[0]
     unit = "gpu_hours" if run.device == "cuda" else "cpu_hours"
     held = {} if ledger is None else {f"{unit}_held": held_hours(ledger)}
@@ -27,6 +29,7 @@ def metrics(
         **_figures(first),
         "evaluation": first.evaluation,
         "steps": training.steps[-1].number,
+        "checkpoints": None if checkpoints is None else figures_of(checkpoints),
         unit: device_hours(run, training),
         **held,
         "evaluations": {comparison.evaluation: _figures(comparison) for comparison in comparisons},
@@ -51,14 +54,39 @@ def one_line(figures: Mapping[str, Any]) -> str:
     return (
         f"{figures['run']}: {figures['verdict']}: accuracy {_percent(figures['base_accuracy'])} -> "
         f"{_percent(figures['final_accuracy'])}, difference {_points(figures['difference'])} points "
-        f"(95 %: {_points(low)} to {_points(high)}) on {figures['questions']} held-out questions"
+        f"(95 %: {_points(low)} to {_points(high)}) on {figures['questions']} held-out questions{_of_step(figures)}"
     )
+
+
+def judged_step(figures: Mapping[str, Any]) -> int | None:
+    """Return the step that was selected for the report to judge, by its metrics.json; None where it judges the last."""
+    checkpoints = figures.get("checkpoints")
+    return int(checkpoints["step"]) if checkpoints and checkpoints["select_on"] else None
+
+
+def _of_step(figures: Mapping[str, Any]) -> str:
+    step = judged_step(figures)
+    if step is None:
+        return ""
+    return f" (step {step} of {figures['steps']}, selected on {figures['checkpoints']['select_on']})"
 
 
 def summary(figures: Mapping[str, Any]) -> str:
     """Return summary.md."""
     costs = f"{figures['steps']} training steps, {cost(figures)}. The whole report: `report.html`."
-    return "\n".join([f"# {figures['run']}", "", f"{one_line(figures)}.", "", *results_table(figures), "", costs, ""])
+    parts = [f"# {figures['run']}", "", f"{one_line(figures)}.", "", *results_table(figures), ""]
+    return "\n".join([*parts, *checkpoints_table(figures), costs, ""])
+
+
+def checkpoints_table(figures: Mapping[str, Any]) -> list[str]:
+    """Return the accuracy by evaluated step as lines of a markdown table; nothing where only the last was evaluated."""
+    checkpoints = figures["checkpoints"]
+    if checkpoints is None:
+        return []
+    names = list(checkpoints["evaluations"])
+    steps = zip(*checkpoints["evaluations"].values(), strict=True)
+    rows = [f"| {row[0]['step']} | {' | '.join(_percent(one['accuracy']) for one in row)} |" for row in steps]
+    return [f"| step | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|", *rows, ""]
 
 
 def _figures(comparison: Comparison) -> dict[str, Any]:

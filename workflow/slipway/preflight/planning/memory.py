@@ -143,6 +143,11 @@ def checkpoint_bytes_of(model: Architecture) -> float:
     return (BF16 + ADAM_BYTES) * model_parameters(model).total
 
 
+def weights_bytes_of(model: Architecture) -> float:
+    """Return the size of a checkpoint's weights alone, bf16."""
+    return BF16 * model_parameters(model).total
+
+
 @dataclass(frozen=True)
 class Activations:
     """What layers leave for the backward pass at a stage's peak in an update; bytes."""

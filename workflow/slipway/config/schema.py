@@ -394,7 +394,10 @@ class Run(Settings):
     steps: Positive = Field(description="training steps; may be raised later to continue")
     save_every: Positive = Field(20, description="steps between checkpoints; the last step always saves")
     keep_checkpoints: Positive = Field(2, description="newest checkpoints that are kept")
-    validate_every: NotNegative = Field(0, description="steps between verl's in-loop validations; 0: none")
+    validate_every: NotNegative = Field(
+        0,
+        description="steps between verl's in-loop validations, sampled as the evaluation of the same data; 0: none",
+    )
     grpo: Grpo = Field(default_factory=Grpo)
     verl: dict[str, Any] = Field(
         {},

@@ -30,6 +30,7 @@ from slipway.launch import (
 )
 from slipway.launch.stop_orders import StopOrders
 from slipway.launch.training import MAIN_PPO
+from slipway.launch.validation import record_validation
 from slipway.manifest import FolderLock
 
 JOB_LOCK = "job.lock"
@@ -134,7 +135,9 @@ class TrainingJob:
     def _train(self, folder: Path, order: StopOrders) -> int:
         environment = self._environment()
         of_segment = {stop.VARIABLE: str(order.file), "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl")}
-        decisions = machine.decide(yaml.safe_load(self.config.read_text(encoding="utf-8")), environment)
+        resolved = yaml.safe_load(self.config.read_text(encoding="utf-8"))
+        record_validation(resolved, folder)
+        decisions = machine.decide(resolved, environment)
         machine.record(decisions, folder)
         for decision in decisions:
             environment |= decision.environment

@@ -163,7 +163,9 @@ class Source(Settings):
     config: str | None = Field(None, description="subset of a hub's data set")
     split: str | None = Field(None, description="split of a hub's data set; null: train")
     columns: dict[str, str] = Field(
-        {}, description="what the task reads: the source's column; dots reach into nested ones"
+        {},
+        description="what the task reads: the source's column; dots reach into nested ones. `difficulty` and "
+        "`category` make groups of an evaluation's figures",
     )
     weight: Annotated[Real, Field(gt=0)] = Field(1.0, description="share of every split, relative to the other sources")
 

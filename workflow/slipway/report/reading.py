@@ -170,6 +170,11 @@ def read_evaluated(result: Path, folder: Path, checkpoint: str) -> Evaluated:
             raise SlipwayError(
                 f"{folder / f'{name}.jsonl'}: holds {len(samples[name])} samples, {result} says {expected}"
             )
+        if any("tagged_rate" not in row for groups in metrics.get("by_group", {}).values() for row in groups.values()):
+            raise SlipwayError(
+                f"{result}: an earlier version wrote its figures by group, without lengths; evaluate again with "
+                "`scripts/evaluate.py --rescore`, which generates nothing"
+            )
     return Evaluated(checkpoint, facts["weights"], facts["evaluations"], samples, manifest)
 
 

@@ -171,7 +171,13 @@ def write_evaluation(paths: ResultPaths, run: str, which: str, correct: np.ndarr
     publish(
         "evaluate",
         paths.evaluation(run, which),
-        {"heldout.jsonl": "".join(json.dumps(sample) + "\n" for sample in samples)},
+        {
+            "heldout.jsonl": "".join(json.dumps(sample) + "\n" for sample in samples),
+            "questions/heldout.jsonl": "".join(
+                json.dumps({"question_id": sample["question_id"], "data_source": "reasoning_gym/chain_sum"}) + "\n"
+                for sample in samples
+            ),
+        },
         facts,
         to=paths.evaluation_result(run, which),
     )

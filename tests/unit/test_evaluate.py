@@ -14,7 +14,8 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from slipway.config.schema import Evaluation, LengthPenalty, Reward
+from slipway.config.schema import Data, Evaluation, LengthPenalty, Reward
+from slipway.data import prepare_data
 from slipway.errors import SlipwayError
 from slipway.evaluate import generate_transformers
 from slipway.evaluate.generate_transformers import LoadedModel, generate, load_model, weights_digest
@@ -249,7 +250,13 @@ def test_metrics_by_hand() -> None:
     assert metrics["pass_at_k"] == {"1": 0.25, "2": 0.5}
     # the right answer of question a ties with its wrong one
     assert metrics["maj_at_k"] == {"1": 0.25, "2": 0.25}
-    assert {value: row["accuracy"] for value, row in metrics["by_group"]["terms"].items()} == {"3": 0.5, "4": 0.0}
+    three, four = metrics["by_group"]["terms"]["3"], metrics["by_group"]["terms"]["4"]
+    assert (three["questions"], three["accuracy"], four["accuracy"]) == (1, 0.5, 0.0)
+    assert (three["response_tokens_mean"], four["response_tokens_mean"]) == (6.0, 2.0)
+    assert (three["stopped_by_length"], four["stopped_by_length"]) == (0.5, 0.0)
+    assert (three["tagged_rate"], four["tagged_rate"]) == (1.0, 0.0)
+    assert (three["answered_rate"], four["answered_rate"]) == (1.0, 0.5)
+    assert set(three) < set(metrics)
     assert metrics["response_tokens_mean"] == 4.0
     assert metrics["stopped_by_length"] == 0.25
     assert metrics["answered_rate"] == 0.75
@@ -265,6 +272,30 @@ def test_questions_are_grouped_by_what_sorts_them_into_few(nested: bool) -> None
         return Question(str(index), [], "reasoning_gym/sums", "1", {"entry": json.dumps({"metadata": own})})
 
     assert group_questions([question(index) for index in range(20)]) == {"num_terms": ["3", "4"] * 10}
+
+
+def test_difficulty_and_category_of_the_source_reach_the_evaluation(tmp_path: Path) -> None:
+    subjects = ["Algebra", "Geometry", None]
+    rows = [
+        {"problem": f"What is {n} + {n}?", "answer": str(2 * n), "level": n % 2, "about": {"type": subjects[n % 3]}}
+        for n in range(60)
+    ]
+    (tmp_path / "math.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    columns = {"difficulty": "level", "category": "about.type"}
+    source = {"path": str(tmp_path / "math.jsonl"), "columns": columns}
+    data = Data(task="math", sources=[source], train=0, heldout=60)
+    prepare_data(data, tmp_path / "data")
+    questions = read_questions(tmp_path / "data/heldout.parquet")
+    groups = group_questions(questions)
+    numbers = [int(question.ground_truth) // 2 for question in questions]
+    assert groups["difficulty"] == [str(n % 2) for n in numbers]
+    assert groups["category"] == [subjects[n % 3] or "none" for n in numbers]
+    unmapped = Data(task="math", sources=[{"path": source["path"]}], train=0, heldout=60)
+    prepare_data(unmapped, tmp_path / "unmapped")
+    assert group_questions(read_questions(tmp_path / "unmapped/heldout.parquet")) == {}
+    missing = Data(task="math", sources=[source | {"columns": {"category": "subject"}}], train=0, heldout=60)
+    with pytest.raises(SlipwayError, match="has no column 'subject'"):
+        prepare_data(missing, tmp_path / "missing")
 
 
 def evaluate(model: Path, data: Path, folder: Path, **settings: object) -> Manifest:

@@ -86,6 +86,29 @@ def test_metrics_are_as_their_schema_says(root: Path, settings: RunSettings) -> 
             jsonschema.validate(metrics | damage, schema)
 
 
+def test_figures_by_group_are_on_the_page_and_in_the_metrics(root: Path, settings: RunSettings) -> None:
+    def group(accuracy: float, tokens: float) -> dict:
+        rates = {"answered_rate": 1.0, "tagged_rate": 0.75, "response_tokens_mean": tokens, "stopped_by_length": 0.125}
+        return {"questions": 40, "accuracy": accuracy, "accuracy_ci95": [0.1, 0.9]} | rates
+
+    for which, accuracy in (("base", 0.25), ("final", 0.5)):
+        result = ResultPaths(root).evaluation_result("demo", which)
+        content = json.loads(result.read_text())
+        content["facts"]["evaluations"]["heldout"]["by_group"] = {"difficulty": {"hard": group(accuracy, 7 + accuracy)}}
+        result.write_text(json.dumps(content))
+    page, metrics = report(root, settings)
+    assert "By difficulty, base → trained" in page
+    cells = ("40", "25.0 % → 50.0 %", "7.25 → 7.5", "12.5 % → 12.5 %", "75.0 % → 75.0 %")
+    assert all(cell in page for cell in cells)
+    hard = metrics["by_group"]["difficulty"]["hard"]
+    assert (hard["questions"], hard["base_accuracy"], hard["final_response_tokens_mean"]) == (40, 0.25, 7.5)
+    jsonschema.validate(metrics, json.loads((PROJECT / "workflow/schemas/metrics.schema.json").read_text()))
+    del content["facts"]["evaluations"]["heldout"]["by_group"]["difficulty"]["hard"]["tagged_rate"]
+    result.write_text(json.dumps(content))
+    with pytest.raises(SlipwayError, match="earlier version wrote its figures by group"):
+        report(root, settings)
+
+
 def test_cost_is_the_time_of_all_steps(root: Path, settings: RunSettings) -> None:
     _, metrics = report(root, settings)
     lines = ResultPaths(root).metrics("demo").read_text().splitlines()

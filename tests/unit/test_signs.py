@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from slipway.report.comparison import Accuracy, Comparison
+from slipway.report.parity import Parity, SourceParity
 from slipway.report.reading import Step, Training
 from slipway.report.signs import find_signs
 from slipway.statistics import Interval, compare_paired
@@ -14,7 +15,7 @@ from slipway.statistics import Interval, compare_paired
 STEPS = 40
 
 
-def training(validation: float | None = None, **curves: Any) -> Training:
+def training(**curves: Any) -> Training:
     """Make curves of a healthy run, some of them replaced: each is a line through the given values, with scatter."""
     healthy = {
         "critic/score/mean": (0.2, 0.8),
@@ -33,8 +34,7 @@ def training(validation: float | None = None, **curves: Any) -> Training:
         Step(number + 1, {key: float(line[number] * (1 + scatter[number])) for key, line in values.items()})
         for number in range(STEPS)
     ]
-    validations = [] if validation is None else [Step(STEPS, {"val-core/sums/reward/mean@4": validation})]
-    return Training(steps, validations, None)
+    return Training(steps, [], None)
 
 
 def comparison(final: float, questions: int = 400) -> Comparison:
@@ -64,7 +64,7 @@ def titles(*arguments: Any) -> list[str]:
 
 
 def test_a_healthy_run_shows_none() -> None:
-    assert titles(training(validation=0.61), [BETTER], []) == []
+    assert titles(training(), [BETTER], []) == []
 
 
 def test_an_empty_run_shows_none() -> None:
@@ -77,11 +77,6 @@ def test_an_empty_run_shows_none() -> None:
     ("made", "compared", "sign"),
     [
         (training(), EQUAL, "training reward rose by"),
-        (
-            training(validation=0.3),
-            BETTER,
-            "verl's last validation scored 0.300, the evaluation of the same weights 0.600",
-        ),
         (training(cut_off=(0.1, 0.4)), BETTER, "% of the answers of the last quarter were cut off"),
         (training(entropy=(1.5, 0.01, 0.01)), BETTER, "entropy fell from"),
         (training(mismatch=(0.03, 0.05)), BETTER, "rollout engine and trainer give tokens probabilities"),
@@ -95,6 +90,15 @@ def test_each_sign(made: Training, compared: Comparison, sign: str) -> None:
 
 def test_a_reward_that_did_not_rise_is_no_hacking() -> None:
     assert titles(training(reward=(0.3, 0.3)), [EQUAL], []) == []
+
+
+def test_a_validation_that_disagrees_is_one() -> None:
+    same, other = SourceParity("math/a", 100, 0.6, 0.61, 0.05), SourceParity("math/b", 100, 0.3, 0.6, 0.05)
+    [sign] = find_signs(training(), [BETTER], [], Parity("heldout", [same, other], []))
+    assert sign.title == (
+        "math/b: verl's last validation scored 0.300, the evaluation of the same weights and questions 0.600"
+    )
+    assert find_signs(training(), [BETTER], [], Parity("heldout", [], ["temperature: 0 and 1"])) == []
 
 
 def test_preflights_warnings_are_repeated_and_its_notes_are_not() -> None:

@@ -14,6 +14,7 @@ from slipway.config.identity import changed_since_start, next_name
 from slipway.config.load import ConfigError, Problem, check, named, read_yaml
 from slipway.config.paths import ResultPaths, name_of_step
 from slipway.config.schema import Config, Data, Model, Parallel, Run
+from slipway.config.validation import validation_settings
 from slipway.cpu import environment as cpu_environment
 from slipway.errors import SlipwayError
 from slipway.launch import VERL_SETTINGS, checkpoints
@@ -246,8 +247,8 @@ def _resolve_run(name: str, run: Run, config: Config, paths: ResultPaths) -> tup
     corrections = {} if model is None else verl.transformer_overrides(model.corrections)
 
     def settle(parallel: Parallel, micro_batches: verl.MicroBatches) -> _Settled:
-        device = _device_settings(run, parallel) | corrections
-        return verl.resolve(name, run, data, parallel, micro_batches, files, device, paths.composed)
+        settings = _device_settings(run, parallel) | corrections | validation_settings(run, config.evaluation)
+        return verl.resolve(name, run, data, parallel, micro_batches, files, settings, paths.composed)
 
     parallel, problems = _layout(name, run, data, model, started, settle)
     if parallel is None:

@@ -163,7 +163,9 @@ class Source(Settings):
     config: str | None = Field(None, description="subset of a hub's data set")
     split: str | None = Field(None, description="split of a hub's data set; null: train")
     columns: dict[str, str] = Field(
-        {}, description="what the task reads: the source's column; dots reach into nested ones"
+        {},
+        description="what the task reads: the source's column; dots reach into nested ones. `difficulty` and "
+        "`category` make groups of an evaluation's figures",
     )
     weight: Annotated[Real, Field(gt=0)] = Field(1.0, description="share of every split, relative to the other sources")
 
@@ -409,7 +411,10 @@ class Run(Settings):
     save_every: Positive = Field(20, description="steps between checkpoints; the last step always saves")
     keep_checkpoints: Positive = Field(2, description="newest checkpoints that are kept")
     checkpoints: Checkpoints | None = Field(None, description="evaluate earlier checkpoints too; null: only the last")
-    validate_every: NotNegative = Field(0, description="steps between verl's in-loop validations; 0: none")
+    validate_every: NotNegative = Field(
+        0,
+        description="steps between verl's in-loop validations, sampled as the evaluation of the same data; 0: none",
+    )
     grpo: Grpo = Field(default_factory=Grpo)
     verl: dict[str, Any] = Field(
         {},

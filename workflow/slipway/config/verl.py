@@ -129,19 +129,20 @@ def resolve(
     parallel: Parallel,
     micro_batches: MicroBatches,
     files: "RunFiles",
-    device_settings: Mapping[str, Any],
+    further: Mapping[str, Any],
     cache_folder: Path | None = None,
 ) -> tuple[VerlConfig | None, list[Problem]]:
     """Return the complete verl config of a run, or the problems of its `verl:` section.
 
-    `device_settings` are dotted verl keys that the device decides (rollout engine, Ray's view of the machine).
+    `further` are dotted verl keys that something else decides: the device (rollout engine, Ray's view of the
+    machine), the model, the evaluation that validation follows.
     What was composed is kept in `cache_folder`: composing takes Hydra and OmegaConf more than a second.
     """
     problems = _check_form(name, run.verl)
     if problems:
         return None, problems
     extra = flatten(run.verl)
-    settings = settings_of(run, data, parallel, micro_batches, files) | dict(device_settings) | extra
+    settings = settings_of(run, data, parallel, micro_batches, files) | dict(further) | extra
     values, shared = split_settings(settings)
     # with the names of `extra`: a template is kept only after they have been checked
     names = {"settings": sorted(values), "extra": sorted(extra)}

@@ -162,12 +162,13 @@ def _examine(
     columns: dict[str, list[Any]] = {name: [] for name, _ in FIELDS}
     parse, salt = TASKS[settings["task"]], f"{settings['seed']}\n"
     for place, values in source.read(part):
-        problem, fault = _parse(parse, Record(values, settings["columns"], part.file, place, source.unit))
+        record = Record(values, settings["columns"], part.file, place, source.unit)
+        problem, fault = _parse(parse, record)
         columns["file"].append(part.file)
         columns["place"].append(place)
         columns["question"].append(problem.question)
         columns["answer"].append(problem.answer)
-        columns["entry"].append(_entry(settings["task"], problem, part.file, place))
+        columns["entry"].append(_entry(settings["task"], problem, record))
         columns["demonstration"].append(problem.demonstration)
         columns["fault"].append(fault)
         columns["id"].append(_digest(problem.question))
@@ -204,12 +205,14 @@ def _shown(record: Record) -> str:
     return text.encode(errors="replace").decode()
 
 
-def _entry(task: str, problem: Problem, file: str, place: int) -> str:
+def _entry(task: str, problem: Problem, record: Record) -> str:
     entry = {"task": task, "question": problem.question, "answer": problem.answer, "metadata": problem.metadata}
+    if labels := record.labels():
+        entry["labels"] = labels
     try:
         return json.dumps(entry, sort_keys=True, ensure_ascii=False)
     except TypeError as error:
-        raise SlipwayError(f"{file} {place}: the problem does not go into JSON ({error})") from None
+        raise SlipwayError(f"{record.where}: the problem does not go into JSON ({error})") from None
 
 
 def _digest(text: str) -> int:

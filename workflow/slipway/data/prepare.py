@@ -30,7 +30,7 @@ from slipway.models.tokenizer import load_tokenizer
 from slipway.rewards import reward_text, score
 
 STAGE, HOLD_OUT = "prepare_data", "hold_out"
-VERSION = 2
+VERSION = 3
 
 # Generators repeat themselves. One is exhausted when so many problems in a row, or as many as there are usable ones
 # already, brought nothing new.

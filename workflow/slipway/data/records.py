@@ -24,6 +24,10 @@ class Problem:
     demonstration: str | None = None
 
 
+# Fields of every task, read only where the source's `columns` name them: what a problem is called in figures by group.
+LABELS = ("difficulty", "category")
+
+
 @dataclass(frozen=True)
 class Record:
     """A row of a source: its values, the user's mapping of columns, and its place for messages.
@@ -69,6 +73,11 @@ class Record:
             return str(value)
         column, kind = self.columns.get(field, field), type(value).__name__
         raise SlipwayError(f"{self.where}: {column} is {kind} ({str(value)[:80]}), expected text")
+
+    def labels(self) -> dict[str, str]:
+        """Return what the source says of difficulty and category, as text; without those that it does not know."""
+        found = {field: self.text(field).strip() for field in LABELS if field in self.columns}
+        return {field: text for field, text in found.items() if text}
 
     def _find(self, field: str) -> tuple[bool, Any]:
         column = self.columns.get(field, field)

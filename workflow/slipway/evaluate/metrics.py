@@ -15,28 +15,19 @@ def summarise(
 ) -> dict[str, Any]:
     """Return the metrics of `samples`, which are ordered by question, then by sample.
 
-    `groups` names, by property, the group of each question; accuracies of groups are in `by_group`.
+    `groups` names, by property, the group of each question; figures of groups are in `by_group`.
 
     Lengths are tokens, rates are shares of all answers. With several samples a question, pass@k and maj@k
     are given for 1 and the powers of two up to their number.
     """
-    correct = np.array([sample.correct for sample in samples]).reshape(-1, samples_per_question)
-    lengths = np.array([sample.response_tokens for sample in samples])
-    interval = statistics.accuracy_interval(correct)
-    metrics: dict[str, Any] = {
-        "questions": len(correct),
+    correct = _correct(samples, samples_per_question)
+    metrics: dict[str, Any] = _figures(samples, samples_per_question) | {
         "samples_per_question": samples_per_question,
-        "accuracy": float(correct.mean()),
-        "accuracy_ci95": [interval.low, interval.high],
         "mean_score": float(np.mean([sample.score for sample in samples])),
-        "answered_rate": float(np.mean([sample.answered for sample in samples])),
-        "tagged_rate": float(np.mean([sample.tagged for sample in samples])),
         "components": {
             name: float(np.mean([sample.components[name] for sample in samples])) for name in samples[0].components
         },
-        "response_tokens_mean": float(lengths.mean()),
-        "response_tokens_max": int(lengths.max()),
-        "stopped_by_length": float(np.mean([sample.stop == "length" for sample in samples])),
+        "response_tokens_max": max(sample.response_tokens for sample in samples),
     }
     if samples_per_question > 1:
         answers = [sample.answer or None for sample in samples]
@@ -47,22 +38,40 @@ def summarise(
         metrics["pass_at_k"] = {str(k): statistics.pass_at_k(correct, k) for k in powers}
         metrics["maj_at_k"] = {str(k): statistics.majority_at_k(correct, votes, k) for k in powers}
     if groups:
-        metrics["by_group"] = {name: _accuracies(correct, np.array(values)) for name, values in groups.items()}
+        metrics["by_group"] = {
+            name: _by_group(samples, samples_per_question, values) for name, values in groups.items()
+        }
     return metrics
 
 
-def _accuracies(correct: NDArray[np.bool_], values: NDArray[np.str_]) -> dict[str, dict[str, Any]]:
-    """Return the accuracy of each group of questions."""
-    figures = {}
-    for value in sorted(set(values.tolist())):
-        chosen = correct[values == value]
-        interval = statistics.accuracy_interval(chosen)
-        figures[value] = {
-            "questions": len(chosen),
-            "accuracy": float(chosen.mean()),
-            "accuracy_ci95": [interval.low, interval.high],
-        }
-    return figures
+def _figures(samples: Sequence[Sample], samples_per_question: int) -> dict[str, Any]:
+    """Return the figures that are given of all questions and of each group."""
+    correct = _correct(samples, samples_per_question)
+    interval = statistics.accuracy_interval(correct)
+    return {
+        "questions": len(correct),
+        "accuracy": float(correct.mean()),
+        "accuracy_ci95": [interval.low, interval.high],
+        "answered_rate": float(np.mean([sample.answered for sample in samples])),
+        "tagged_rate": float(np.mean([sample.tagged for sample in samples])),
+        "response_tokens_mean": float(np.mean([sample.response_tokens for sample in samples])),
+        "stopped_by_length": float(np.mean([sample.stop == "length" for sample in samples])),
+    }
+
+
+def _correct(samples: Sequence[Sample], samples_per_question: int) -> NDArray[np.bool_]:
+    return np.array([sample.correct for sample in samples]).reshape(-1, samples_per_question)
+
+
+def _by_group(samples: Sequence[Sample], samples_per_question: int, values: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the figures of each group of questions; `values` is the group of each question."""
+    of_sample = [value for value in values for _ in range(samples_per_question)]
+    return {
+        value: _figures(
+            [sample for sample, group in zip(samples, of_sample, strict=True) if group == value], samples_per_question
+        )
+        for value in sorted(set(values))
+    }
 
 
 def _powers_of_two(limit: int) -> list[int]:

@@ -98,8 +98,9 @@ def _question(row: dict[str, Any]) -> Question:
 def group_questions(questions: Sequence[Question]) -> dict[str, list[str]]:
     """Return the groups that each question belongs to, in the order of `questions`, by the property that makes them.
 
-    Properties are the data source, and what the task says of a question in single values, such as its number of
-    terms; those that are the same for all, or of which there are more than `MOST_GROUPS`, are left out.
+    Properties are the data source, difficulty and category where the source's columns give them, and what the task
+    says of a question in single values, such as its number of terms; those that are the same for all, or of which
+    there are more than `MOST_GROUPS`, are left out.
     """
     described = [_properties(question) for question in questions]
     names = dict.fromkeys(name for properties in described for name in properties)
@@ -108,8 +109,9 @@ def group_questions(questions: Sequence[Question]) -> dict[str, list[str]]:
 
 
 def _properties(question: Question) -> dict[str, str]:
-    metadata = json.loads(question.extra_info["entry"])["metadata"]
+    entry = json.loads(question.extra_info["entry"])
+    metadata = entry["metadata"]
     if isinstance(metadata.get("metadata"), dict):  # reasoning-gym's own, in that of its task
         metadata = metadata["metadata"]
     single = {name: str(value) for name, value in metadata.items() if isinstance(value, str | int | float)}
-    return {"source": question.data_source, **single}
+    return {"source": question.data_source, **single, **entry.get("labels", {})}

@@ -13,7 +13,7 @@ from slipway.rewards import score
 
 STAGE = "evaluate"
 # Raised when equal inputs would give other samples or metrics; answers have a version of their own (`answering`).
-VERSION = 3
+VERSION = 4
 
 
 def scorers() -> dict[str, str]:

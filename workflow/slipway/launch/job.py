@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import yaml
 
@@ -30,6 +30,7 @@ from slipway.launch import (
 )
 from slipway.launch.stop_orders import StopOrders
 from slipway.launch.training import MAIN_PPO
+from slipway.launch.validation import record_validation
 from slipway.manifest import FolderLock
 
 JOB_LOCK = "job.lock"
@@ -137,6 +138,7 @@ class TrainingJob:
 
     def _train(self, folder: Path, order: StopOrders) -> int:
         of_segment = {stop.VARIABLE: str(order.file), "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl")}
+        record_validation(self._resolved(), folder)
         environment, decisions = self._environment()
         machine.record(decisions, folder)
         # "++": verl's config need not have the key
@@ -171,6 +173,9 @@ class TrainingJob:
         ]
         return processes.start_bound(command, environment, folder, log)
 
+    def _resolved(self) -> dict[str, Any]:
+        return yaml.safe_load(self.config.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
     def _environment(self) -> tuple[dict[str, str], list[machine.Decision]]:
         """Return the environment of a training's processes on this node, and what this node decided."""
         environment = with_registration(os.environ | dict(self.environment)) | {
@@ -180,7 +185,7 @@ class TrainingJob:
             "PYTHONUNBUFFERED": "1",
             "PYTHONPATH": os.pathsep.join(_package_roots()),
         }
-        decisions = machine.decide(yaml.safe_load(self.config.read_text(encoding="utf-8")), environment)
+        decisions = machine.decide(self._resolved(), environment)
         for decision in decisions:
             environment |= decision.environment
         return environment, decisions

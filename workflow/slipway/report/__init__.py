@@ -5,6 +5,7 @@
 * `curves`, `charts`: which metrics are drawn, and curves as SVG
 * `timeline`: the ledger as one drawing
 * `memory_view`: the forecast of memory beside what was measured
+* `parity`: verl's last validation against the evaluation
 * `signs`: what should make a reader careful
 * `samples_view`, `provenance_view`: what the page shows of samples and provenance
 * `page`: assembly of the HTML

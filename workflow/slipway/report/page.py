@@ -13,6 +13,7 @@ from slipway.report.checkpoints_view import Checkpoints, advice_in_words, draw_c
 from slipway.report.comparison import Comparison
 from slipway.report.logs import LogExcerpt
 from slipway.report.memory_view import compare_memory
+from slipway.report.parity import Parity
 from slipway.report.provenance_view import Provenance
 from slipway.report.reading import Training
 from slipway.report.samples_view import SAMPLES_SHOWN, SamplePair, count_kinds
@@ -52,6 +53,7 @@ class Page:
     ledger: Mapping[str, Any] | None = None
     forecast: Mapping[str, Any] | None = None
     signs: Sequence[Sign] = ()
+    parity: Parity | None = None
     missing: Sequence[str] = ()
     logs: Sequence[LogExcerpt] = field(default_factory=list)
 

@@ -30,6 +30,21 @@ class Training:
 
 
 @dataclass(frozen=True)
+class ValidationRecord:
+    """How verl validated in a training's last segment; `questions` is the digest of their file.
+
+    `most_questions` is -1 for all of them, `max_response_length` is in tokens.
+    """
+
+    questions: str
+    most_questions: int
+    temperature: float
+    top_p: float
+    top_k: int
+    max_response_length: int
+
+
+@dataclass(frozen=True)
 class SampleRow:
     """One scored answer of an evaluation, as `evaluate` wrote it."""
 
@@ -102,6 +117,29 @@ def read_training(train_folder: Path) -> Training:
     return Training(logged.steps, logged.validations, manifest)
 
 
+def read_validation_record(train_folder: Path) -> ValidationRecord | None:
+    """Return how the last segment validated; None where it did not, or was of a version that kept no record."""
+    segments = sorted(path for path in (train_folder / "segments").glob("*") if path.is_dir())
+    path = segments[-1] / "validation.json" if segments else None
+    if path is None or not path.is_file():
+        return None
+    names = ValidationRecord.__dataclass_fields__
+    record = read_json(path, "rule train", needed=tuple(names))
+    return ValidationRecord(**{name: record[name] for name in names})
+
+
+def read_data_sources(evaluation_folder: Path, evaluation: str) -> dict[str, str]:
+    """Return the data source of each question of an evaluation, as verl names it, by the question's id."""
+    path = evaluation_folder / "questions" / f"{evaluation}.jsonl"
+    try:
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+        return {row["question_id"]: row["data_source"] for row in rows}
+    except FileNotFoundError:
+        raise SlipwayError(f"{path}: missing; rule evaluate writes it") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise SlipwayError(f"{path}: damaged ({error!r}); run rule evaluate again") from None
+
+
 def without_false_cut_offs(training: Training, max_response_length: int) -> Training:
     """Set the share of cut-off responses to 0 in steps whose longest response is shorter than the limit.
 
@@ -131,6 +169,11 @@ def read_evaluated(result: Path, folder: Path, checkpoint: str) -> Evaluated:
         if len(samples[name]) != expected:
             raise SlipwayError(
                 f"{folder / f'{name}.jsonl'}: holds {len(samples[name])} samples, {result} says {expected}"
+            )
+        if any("tagged_rate" not in row for groups in metrics.get("by_group", {}).values() for row in groups.values()):
+            raise SlipwayError(
+                f"{result}: an earlier version wrote its figures by group, without lengths; evaluate again with "
+                "`scripts/evaluate.py --rescore`, which generates nothing"
             )
     return Evaluated(checkpoint, facts["weights"], facts["evaluations"], samples, manifest)
 

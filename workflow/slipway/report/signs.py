@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from slipway.report.comparison import Comparison
+from slipway.report.parity import Parity
 from slipway.report.reading import CUT_OFF, Training
 
 REWARD, ENTROPY, MISMATCH = "critic/score/mean", "actor/entropy", "training/rollout_probs_diff_mean"
@@ -44,14 +45,17 @@ class Sign:
 
 
 def find_signs(
-    training: Training | None, comparisons: Sequence[Comparison], findings: Sequence[Mapping[str, Any]]
+    training: Training | None,
+    comparisons: Sequence[Comparison],
+    findings: Sequence[Mapping[str, Any]],
+    parity: Parity | None = None,
 ) -> list[Sign]:
     """Return the signs, the gravest first; `findings` are those of preflight."""
     curves = _Curves(training) if training else None
     return list(
         chain(
             _reward_hacking(curves, comparisons),
-            _parity(training, comparisons),
+            _disagreement(parity),
             _policy(curves) if curves else (),
             _stopped_learning(curves) if curves else (),
             (
@@ -102,26 +106,15 @@ def _reward_hacking(curves: _Curves | None, comparisons: Sequence[Comparison]) -
         )
 
 
-def _parity(training: Training | None, comparisons: Sequence[Comparison]) -> Iterator[Sign]:
-    """Compare verl's last validation with the evaluation of the same step: the same weights, the same questions."""
-    if training is None or not training.validations or not comparisons:
-        return
-    validation, first = training.validations[-1], comparisons[0]
-    if validation.number != training.steps[-1].number:
-        return
-    values = [
-        value for key, value in validation.values.items() if "/mean@" in key and key.split("/")[-2] in ("reward", "acc")
-    ]
-    if len(values) != 1:
-        return
-    score = float(first.final_metrics["mean_score"])
-    error = math.sqrt(2 * max(score * (1 - score), 0.25 / first.questions) / first.questions)
-    if abs(values[0] - score) > STANDARD_ERRORS * error:
-        yield Sign(
-            f"verl's last validation scored {values[0]:.3f}, the evaluation of the same weights {score:.3f}",
-            "That is more than sampling explains. Compare temperature, length limit and prompts of the two, and "
-            "whether the exported model says the same as the trained one.",
-        )
+def _disagreement(parity: Parity | None) -> Iterator[Sign]:
+    for source in parity.sources if parity else ():
+        if not source.agrees:
+            yield Sign(
+                f"{source.name}: verl's last validation scored {source.validated:.3f}, the evaluation of the same "
+                f"weights and questions {source.evaluated:.3f}",
+                f"Sampling explains a difference up to {source.tolerance:.3f}. Look at whether the exported model says "
+                "the same as the trained one, and at the prompts and stop tokens of the two engines.",
+            )
 
 
 def _policy(curves: _Curves) -> Iterator[Sign]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from slipway.config.paths import BASE, FINAL, ResultPaths, name_of_step
+from slipway.config.validation import evaluation_of_validation
 from slipway.errors import SlipwayError
 from slipway.manifest import FolderLock, read_manifest, write_json, write_text
 from slipway.report import checkpoints_view, crate, provenance_view, summaries
@@ -14,13 +15,17 @@ from slipway.report.comparison import compare_all
 from slipway.report.logs import last_errors
 from slipway.report.model_card import model_card
 from slipway.report.page import Page, render_page
+from slipway.report.parity import Parity, check_parity
 from slipway.report.provenance_view import StageRecord, record_stage
 from slipway.report.reading import (
     Evaluated,
+    Training,
+    read_data_sources,
     read_evaluated,
     read_json,
     read_steps,
     read_training,
+    read_validation_record,
     without_false_cut_offs,
 )
 from slipway.report.samples_view import choose_samples
@@ -51,6 +56,7 @@ def write_report(paths: ResultPaths, settings: RunSettings) -> None:
         stages, hashes = _read_provenance(paths, settings)
         provenance = provenance_view.collect(paths, settings.name, stages, hashes)
         ledger = _read_ledger(folder)
+        parity = _check_parity(paths, settings, training, final)
         metrics = summaries.metrics(settings.name, settings.run, comparisons, training, ledger, checkpoints)
         page = Page(
             settings=settings.run,
@@ -65,7 +71,8 @@ def write_report(paths: ResultPaths, settings: RunSettings) -> None:
             ledger=ledger,
             forecast=_read_forecast(folder),
             # they are about what training came to
-            signs=find_signs(training, of_last, _read_findings(paths, settings.name)),
+            signs=find_signs(training, of_last, _read_findings(paths, settings.name), parity),
+            parity=parity,
         )
         write_json(folder / "metrics.json", metrics)
         write_json(folder / "config.yaml", as_config(settings))  # JSON is YAML
@@ -101,6 +108,8 @@ def write_partial_report(paths: ResultPaths, settings: RunSettings) -> None:
     comparisons = _attempt(lambda: compare_all(*pair, settings.run.reported_evaluations), missing) if pair else None
     stages = _attempt(lambda: _read_provenance(paths, settings), missing)
     provenance = _attempt(lambda: provenance_view.collect(paths, name, *stages), missing) if stages else None
+    parity = _attempt(lambda: _check_parity(paths, settings, training, pair[1]), missing) if training and pair else None
+    signs = _attempt(lambda: find_signs(training, comparisons or [], _read_findings(paths, name), parity), missing)
     page = Page(
         settings=settings.run,
         name=name,
@@ -112,7 +121,8 @@ def write_partial_report(paths: ResultPaths, settings: RunSettings) -> None:
         metrics=None,
         ledger=_attempt(lambda: _read_ledger(folder), missing),
         forecast=_attempt(lambda: _read_forecast(folder), missing),
-        signs=_attempt(lambda: find_signs(training, comparisons or [], _read_findings(paths, name)), missing) or [],
+        signs=signs or [],
+        parity=parity,
         missing=list(dict.fromkeys(missing)),
         logs=last_errors(folder),
     )
@@ -145,6 +155,23 @@ def _checkpoints_of(
     if run.checkpoints is None:
         return None
     return checkpoints_view.view_checkpoints(base, models, run.evaluation, run.select_on)
+
+
+def _check_parity(paths: ResultPaths, settings: RunSettings, training: Training, final: Evaluated) -> Parity | None:
+    """Compare verl's last validation with the evaluation; None where there was none."""
+    run, evaluation = settings.run, evaluation_of_validation(settings.run, settings.evaluations)
+    if not training.validations:
+        return None
+    data = read_manifest(paths.data(run.data) / "manifest.json", "prepare_data")
+    return check_parity(
+        training,
+        read_validation_record(paths.train(settings.name)),
+        final,
+        run,
+        settings.evaluations,
+        data.hash_of("heldout.parquet"),
+        read_data_sources(paths.evaluation(settings.name, FINAL), evaluation) if evaluation else {},
+    )
 
 
 def _read_ledger(run_folder: Path) -> dict[str, Any] | None:

@@ -105,6 +105,28 @@ def _figures(comparison: Comparison) -> dict[str, Any]:
         "detectable_difference": difference.detectable,
         "questions": comparison.questions,
         "samples_per_question": comparison.samples,
+    } | _groups(comparison)
+
+
+# Figures of a group besides its accuracy, in metrics.json with the prefixes base_ and final_.
+_OF_GROUP = ("accuracy", "accuracy_ci95", "answered_rate", "tagged_rate", "response_tokens_mean", "stopped_by_length")
+
+
+def _groups(comparison: Comparison) -> dict[str, Any]:
+    """Return the figures of both models by group; nothing where the questions are in none."""
+    base, final = (metrics.get("by_group", {}) for metrics in (comparison.base_metrics, comparison.final_metrics))
+    if not base:
+        return {}
+    return {
+        "by_group": {
+            name: {
+                value: {"questions": row["questions"]}
+                | {f"base_{key}": row[key] for key in _OF_GROUP}
+                | {f"final_{key}": final[name][value][key] for key in _OF_GROUP}
+                for value, row in groups.items()
+            }
+            for name, groups in base.items()
+        }
     }
 
 

@@ -6,7 +6,8 @@ from typing import Any, get_args
 from slipway.config.schema import Task
 from slipway.errors import SlipwayError
 
-# What every task's problem has; `metadata` is what its own scorer needs.
+# What every task's problem has; `metadata` is what its own scorer needs. `labels`, which
+# some have besides, are for figures by group.
 ENTRY_KEYS = ("task", "question", "answer", "metadata")
 
 Problem = dict[str, Any]

@@ -22,7 +22,7 @@ from slipway.data.filters.lengths import PromptLengths
 from slipway.data.filters.pass_rate import read_pass_rates
 from slipway.data.pool import Pool
 from slipway.data.rendering import Rendering
-from slipway.data.rows import read_questions, read_rows, write_rejected, write_split
+from slipway.data.rows import read_first_rows, read_questions, write_rejected, write_split
 from slipway.data.sources import GeneratedSource, Source, open_source
 from slipway.errors import SlipwayError
 from slipway.manifest import Manifest, hash_file, open_product, read_manifest
@@ -91,7 +91,7 @@ def prepare_data(data: Data, folder: Path, around: Surroundings | None = None) -
         facts = preparation.facts(candidates, dealt) | {
             # checked on what was written, not on what was meant to be
             "overlap": splits.check_splits({path.stem: splits.read_ids(path) for path in paths}),
-            "reward_self_test": check_rewards(read_rows(folder / "heldout.parquet")[:SELF_TEST_ROWS], score),
+            "reward_self_test": check_rewards(read_first_rows(folder / "heldout.parquet", SELF_TEST_ROWS), score),
         }
         return product.publish([*paths, rejected], facts)
 

@@ -19,6 +19,10 @@ class PromptLengths:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, limit: int, rendering: Rendering):
         self._tokenizer = tokenizer
+        if tokenizer.is_fast:
+            # a tokenizer's file may ask for them, and a cut or filled-up prompt has no length of its own
+            tokenizer.backend_tokenizer.no_truncation()
+            tokenizer.backend_tokenizer.no_padding()
         self._limit = limit
         self._rendering = rendering
         self._around = len(self._render(rendering.messages("")).encode())
@@ -41,5 +45,9 @@ class PromptLengths:
         return str(rendered)
 
     def _count(self, texts: list[str]) -> list[int]:
+        if self._tokenizer.is_fast:
+            # without the lists of ids and the offsets that the tokenizer's own call makes: only the length is wanted
+            backend: Any = self._tokenizer.backend_tokenizer
+            return list(map(len, backend.encode_batch_fast(texts, add_special_tokens=False)))
         ids: Any = self._tokenizer(texts, add_special_tokens=False)["input_ids"]
         return list(map(len, ids))

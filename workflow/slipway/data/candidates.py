@@ -135,9 +135,9 @@ class Candidates:
     def leave_out_long(self, lengths: PromptLengths) -> None:
         """Leave out prompts above the limit."""
         for start, batch in self.batches(["question"]):
-            for place, tokens in lengths.too_long(batch.column("question")):
-                if self.reason[start + place] == 0:
-                    self.reject(start + place, TOO_LONG, tokens)
+            usable = np.flatnonzero(self.reason[start : start + len(batch)] == 0)
+            for place, tokens in lengths.too_long(batch.column("question").take(pa.array(usable))):
+                self.reject(start + usable[place], TOO_LONG, tokens)
 
     # -- filters of training -------------------------------------------------------------------------------
     def leave_out_contaminated(self, contamination: Contamination, heldout: Numbers) -> None:

@@ -4,6 +4,7 @@ Only a few numbers a problem are ever in memory; texts are read again where they
 """
 
 import json
+import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -42,6 +43,8 @@ FIELDS: list[tuple[str, pa.DataType]] = [
 # What is read at a time: so many problems, or fewer where they are long.
 ROWS_AT_A_TIME = 20_000
 BYTES_AT_A_TIME = 32 * 2**20
+# made once: json.dumps makes one for each call that asks for more than its defaults
+_JSON = json.JSONEncoder(sort_keys=True, ensure_ascii=False)
 BANDS = ("bands", pa.list_(pa.uint64()))
 
 
@@ -85,6 +88,9 @@ class Pool:
             fn_kwargs={"source": self._source, "settings": self._settings, "near": self._near, "schema": schema},
             desc=f"read {blocks[0].file}",
         )
+        if "TOKENIZERS_PARALLELISM" not in os.environ:
+            # `datasets` sets it for its workers, and takes it back in os.environ alone: tokenizers still read it
+            os.unsetenv("TOKENIZERS_PARALLELISM")
         self._parts.append(part)
         for chunk in part.data.column("question").chunks:
             self._starts.append(self._starts[-1] + len(self._questions[-1]) if self._questions else 0)
@@ -207,7 +213,7 @@ def _shown(record: Record) -> str:
 def _entry(task: str, problem: Problem, file: str, place: int) -> str:
     entry = {"task": task, "question": problem.question, "answer": problem.answer, "metadata": problem.metadata}
     try:
-        return json.dumps(entry, sort_keys=True, ensure_ascii=False)
+        return _JSON.encode(entry)
     except TypeError as error:
         raise SlipwayError(f"{file} {place}: the problem does not go into JSON ({error})") from None
 

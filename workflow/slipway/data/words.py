@@ -55,14 +55,27 @@ def ngrams(texts: pa.Array, size: int) -> tuple[Hashes, Offsets]:
     counts = np.where(lengths >= size, lengths - size + 1, (lengths > 0).astype(np.int64))
     offsets = np.concatenate([[0], np.cumsum(counts)])
     first = np.repeat(starts[:-1] - offsets[:-1], counts) + np.arange(offsets[-1])
-    span = np.repeat(np.minimum(lengths, size), counts)
-    found = span.astype(np.uint64)  # so that a short text is no part of a long one by its hash
-    for step in range(size):
-        inside = span > step
-        word = hashes[np.where(inside, first + step, 0)] if len(hashes) else hashes
-        found = np.where(inside, (found ^ word) * _FACTOR, found)
-        found ^= found >> np.uint64(29)
+    # of every `size` words in a row, also where a text ends: those are not asked for
+    windows = max(0, len(hashes) - size + 1)
+    found = _combine([hashes[step : step + windows] for step in range(size)])
+    if not (lengths < size).any():
+        return found[first], offsets
+    found = found[np.minimum(first, windows - 1)] if windows else np.zeros(len(first), dtype=np.uint64)
+    for length in range(1, size):
+        short = np.flatnonzero(lengths == length)
+        if len(short):
+            found[offsets[short]] = _combine([hashes[starts[short] + step] for step in range(length)])
     return found, offsets
+
+
+def _combine(words: list[Hashes]) -> Hashes:
+    # begins with their number, so that a short text is no part of a long one by its hash
+    found = np.full(len(words[0]), len(words), dtype=np.uint64)
+    for word in words:
+        found ^= word
+        found *= _FACTOR
+        found ^= found >> np.uint64(29)
+    return found
 
 
 def _hash_words(words: pa.Array) -> Hashes:

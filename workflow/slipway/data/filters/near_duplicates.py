@@ -3,7 +3,8 @@
 A similarity of 0.8 is found with a probability above 0.99, one of 0.7 above 0.9; nothing below the limit is left out.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,8 @@ BANDS, ROWS = 21, 6
 SEED = 1
 # Problems that one of a bucket is compared with; a text that all of a bucket is alike to is one of the first.
 COMPARED = 8
+# Problems whose n-grams are made at a time: enough that making them one by one is not what takes the time.
+AT_A_TIME = 4096
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
@@ -57,22 +60,37 @@ def find(
         order = np.argsort(keys, kind="stable")  # equal keys stay in the pool's order
         starts = np.flatnonzero(np.concatenate([[True], keys[order][1:] != keys[order][:-1]]))
         sizes = np.diff(np.concatenate([starts, [len(order)]]))
-        for start, size in zip(starts[sizes > 1], sizes[sizes > 1], strict=True):
-            if keys[order[start]] != 0:
-                _compare(candidates[order[start : start + size]].tolist(), text, settings, found)
+        buckets: list[list[int]] = []
+        for start, size in zip(starts[sizes > 1].tolist(), sizes[sizes > 1].tolist(), strict=True):
+            if keys[order[start]] == 0:
+                continue
+            bucket = candidates[order[start : start + size]].tolist()
+            if len(left := [number for number in bucket if number not in found]) > 1:
+                buckets.append(left)
+            if sum(map(len, buckets)) >= AT_A_TIME:
+                _compare(buckets, text, settings, found)
+                buckets = []
+        _compare(buckets, text, settings, found)
     return found
 
 
 def _compare(
-    bucket: list[int], text: Callable[[int], str], settings: NearDuplicates, found: dict[int, tuple[int, float]]
+    buckets: list[list[int]], text: Callable[[int], str], settings: NearDuplicates, found: dict[int, tuple[int, float]]
 ) -> None:
-    left = [number for number in bucket if number not in found]
-    if len(left) < 2:
-        return
-    hashes, offsets = ngrams(pa.array([text(number) for number in left], pa.string()), settings.words)
+    numbers = [number for bucket in buckets for number in bucket]
+    hashes, offsets = ngrams(pa.array(list(map(text, numbers)), pa.string()), settings.words)
+    sets = (set(hashes[start:stop].tolist()) for start, stop in pairwise(offsets.tolist()))
+    for bucket in buckets:
+        _compare_bucket(bucket, sets, settings, found)
+
+
+def _compare_bucket(
+    bucket: list[int], sets: Iterator[set[int]], settings: NearDuplicates, found: dict[int, tuple[int, float]]
+) -> None:
+    """Compare the problems of a bucket, whose n-grams are the next of `sets`."""
     kept: list[tuple[int, set[int]]] = []
-    for place, number in enumerate(left):
-        grams = set(hashes[offsets[place] : offsets[place + 1]].tolist())
+    for number in bucket:
+        grams = next(sets)
         for other, others in kept:
             similarity = len(grams & others) / len(grams | others)
             if similarity >= settings.similarity:

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from slipway.config.schema import Data, NearDuplicates
 from slipway.data.filters import duplicates, near_duplicates
-from slipway.data.filters.contamination import Contamination
+from slipway.data.filters.contamination import Contamination, Hit
 from slipway.data.filters.lengths import PromptLengths
 from slipway.data.pool import Pool
+from slipway.data.side_by_side import in_order
 
 Numbers = NDArray[np.int64]
 
@@ -26,6 +27,9 @@ REASONS = (
 
 # Problems whose pass rates are looked up at a time.
 AT_A_TIME = 100_000
+# Of the search for contaminated problems: half of it holds the interpreter's lock, so that more would gain little,
+# and each has the n-grams of a batch in memory.
+THREADS = 2
 
 
 class Candidates:
@@ -144,8 +148,12 @@ class Candidates:
         """Leave out of training what shares text with an evaluation; the held-out questions themselves stay."""
         protected = np.zeros(len(self.reason), dtype=bool)
         protected[heldout] = True
-        for start, batch in self.batches(["question"]):
-            for place, name, text in contamination.hits(batch.column("question")):
+
+        def look(batch: tuple[int, pa.RecordBatch]) -> tuple[int, list[Hit]]:
+            return batch[0], list(contamination.hits(batch[1].column("question")))
+
+        for start, hits in in_order(look, self.batches(["question"]), THREADS):
+            for place, name, text in hits:
                 if self.reason[start + place] == 0 and not protected[start + place]:
                     self.reject(start + place, CONTAMINATED)
                     self.detail[start + place] = f"shares with {name}: {text}"

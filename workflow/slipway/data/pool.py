@@ -7,7 +7,6 @@ import json
 import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -40,6 +39,7 @@ FIELDS: list[tuple[str, pa.DataType]] = [
     ("order", pa.uint64()),
     ("normal", pa.uint64()),
 ]
+DIGESTS = ("id", "order", "normal")
 # What is read at a time: so many problems, or fewer where they are long.
 ROWS_AT_A_TIME = 20_000
 BYTES_AT_A_TIME = 32 * 2**20
@@ -167,8 +167,9 @@ def _examine(
     part = Block(**{key: values[0] for key, values in block.items()})
     columns: dict[str, list[Any]] = {name: [] for name, _ in FIELDS}
     parse, salt = TASKS[settings["task"]], f"{settings['seed']}\n"
+    unit = source.unit
     for place, values in source.read(part):
-        problem, fault = _parse(parse, Record(values, settings["columns"], part.file, place, source.unit))
+        problem, fault = _parse(parse, Record(values, settings["columns"], part.file, place, unit))
         columns["file"].append(part.file)
         columns["place"].append(place)
         columns["question"].append(problem.question)
@@ -179,7 +180,9 @@ def _examine(
         columns["id"].append(_digest(problem.question))
         columns["order"].append(_digest(salt + problem.question))
         columns["normal"].append(_digest(" ".join(problem.question.split()).casefold()))
-    arrays = {name: pa.array(columns[name], type=kind) for name, kind in FIELDS}
+    arrays = {name: pa.array(columns[name], type=kind) for name, kind in FIELDS if name not in DIGESTS}
+    for name in DIGESTS:
+        arrays[name] = pa.array(np.frombuffer(b"".join(columns[name]), dtype=">u8").astype(np.uint64))
     if near is not None:
         arrays["bands"] = band_keys(arrays["question"], near)
     return pa.table(arrays, schema=schema)
@@ -198,11 +201,12 @@ def _parse(parse: Any, record: Record) -> tuple[Problem, str | None]:
         return problem, "empty question"
     if not problem.answer.strip():
         return problem, "empty answer"
-    with suppress(UnicodeEncodeError):
+    try:
         problem.question.encode()
         problem.answer.encode()
-        return problem, None
-    return Problem(_shown(record), "", {}), "unparsable: half of a surrogate pair, which is no text"
+    except UnicodeEncodeError:
+        return Problem(_shown(record), "", {}), "unparsable: half of a surrogate pair, which is no text"
+    return problem, None
 
 
 def _shown(record: Record) -> str:
@@ -218,5 +222,5 @@ def _entry(task: str, problem: Problem, file: str, place: int) -> str:
         raise SlipwayError(f"{file} {place}: the problem does not go into JSON ({error})") from None
 
 
-def _digest(text: str) -> int:
-    return int.from_bytes(blake3(text.encode()).digest(length=8), "big")
+def _digest(text: str) -> bytes:
+    return blake3(text.encode()).digest(length=8)

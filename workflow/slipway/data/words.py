@@ -1,5 +1,7 @@
 """Word n-grams of many texts at once, as 64-bit hashes: what near duplicates and contamination are told by."""
 
+from functools import lru_cache
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -81,7 +83,11 @@ def _combine(words: list[Hashes]) -> Hashes:
 def _hash_words(words: pa.Array) -> Hashes:
     # few of the words are distinct, so that hashing in Python costs little
     coded = words.dictionary_encode()
-    distinct = [int.from_bytes(blake3(word.encode()).digest(length=8), "big") for word in coded.dictionary.to_pylist()]
-    if not distinct:
-        return np.zeros(0, dtype=np.uint64)
-    return np.array(distinct, dtype=np.uint64)[coded.indices.to_numpy(zero_copy_only=False)]
+    distinct = np.array(list(map(_hash_word, coded.dictionary.to_pylist())), dtype=np.uint64)
+    return distinct[coded.indices.to_numpy(zero_copy_only=False)]
+
+
+@lru_cache(maxsize=100_000)
+def _hash_word(word: str) -> int:
+    # most words of a text are in the one before it too
+    return int.from_bytes(blake3(word.encode()).digest(length=8), "big")

@@ -17,6 +17,9 @@ from slipway.errors import SlipwayError
 # A table of so many bits of a hash stays in a processor's cache.
 _FIRST_BITS = 22
 
+Hit = tuple[int, str, str]
+"""Place in the questions, evaluation set, and shared text."""
+
 
 @dataclass(frozen=True)
 class EvaluationSet:
@@ -41,8 +44,8 @@ class Contamination:
         self._first_bits = np.zeros(2**_FIRST_BITS, dtype=np.bool_)
         self._first_bits[_first_bits(self._hashes)] = True
 
-    def hits(self, questions: pa.Array) -> Iterator[tuple[int, str, str]]:
-        """Yield place in `questions`, evaluation set, and shared text of each that is contaminated."""
+    def hits(self, questions: pa.Array) -> Iterator[Hit]:
+        """Yield each question that is contaminated."""
         hashes, offsets = ngrams(questions, self._words)
         if not len(self._hashes):
             return

@@ -4,7 +4,8 @@ A similarity of 0.8 is found with a probability above 0.99, one of 0.7 above 0.9
 """
 
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import pairwise, starmap
+from struct import Struct
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,7 @@ COMPARED = 8
 # Problems whose n-grams are made at a time: enough that making them one by one is not what takes the time.
 AT_A_TIME = 4096
 
+_SKETCH = Struct(f"={BANDS * ROWS}I")
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -33,7 +35,9 @@ def band_keys(questions: pa.Array, settings: NearDuplicates) -> pa.Array:
     if len(used):
         rows = np.concatenate([offsets[used], offsets[-1:]]).astype(np.uint64)
         matrix = RMinHash.digest_matrix_from_flat_token_hashes(hashes, rows, BANDS * ROWS, SEED)
-        sketch = np.array(matrix.to_rows(), dtype=np.uint64).reshape(len(used), BANDS, ROWS)
+        # 32 bits each; through bytes, which takes half the time of an array made of lists
+        flat = np.frombuffer(b"".join(starmap(_SKETCH.pack, matrix.to_rows())), dtype=np.uint32)
+        sketch = flat.astype(np.uint64).reshape(len(used), BANDS, ROWS)
         mixed = np.broadcast_to(np.arange(1, BANDS + 1, dtype=np.uint64), (len(used), BANDS))
         for row in range(ROWS):
             mixed = (mixed ^ sketch[:, :, row]) * _MIX

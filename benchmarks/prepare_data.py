@@ -37,7 +37,6 @@ from slipway.models.demo_tokenizer import save_tokenizer, train_tokenizer  # noq
 
 INSTRUCTION = "Reason step by step, then give the answer after ####."
 TOKENS = 512  # above most prompts here, as a user would set it; about one in ten is longer
-VOCABULARY = 8000
 
 
 def main() -> None:

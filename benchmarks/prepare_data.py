@@ -37,7 +37,6 @@ from slipway.models.demo_tokenizer import save_tokenizer, train_tokenizer  # noq
 
 INSTRUCTION = "Reason step by step, then give the answer after ####."
 TOKENS = 512  # above most prompts here, as a user would set it; about one in ten is longer
-VOCABULARY = 8000
 
 
 def main() -> None:
@@ -157,7 +156,10 @@ def large_file(folder: Path, gigabytes: float, processes: int) -> dict[str, Any]
 
 
 class Peak:
-    """Samples the memory of this process and its children: their own (USS), and with mapped files (RSS)."""
+    """Samples the memory of this process and its children: their own, and with mapped files (RSS).
+
+    What processes share after a fork is counted once (Pss_Anon of smaps_rollup).
+    """
 
     gib = resident_gib = 0.0
 
@@ -179,12 +181,12 @@ class Peak:
             anonymous = resident = 0
             for process in [me, *me.children(recursive=True)]:
                 try:
-                    status = Path(f"/proc/{process.pid}/status").read_text()
+                    rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
                 except OSError:
                     continue
-                fields = dict(line.split(":", 1) for line in status.splitlines())
-                anonymous += int(fields.get("RssAnon", "0 kB").split()[0])
-                resident += int(fields.get("VmRSS", "0 kB").split()[0])
+                fields = dict(line.split(":", 1) for line in rollup.splitlines()[1:])
+                anonymous += int(fields.get("Pss_Anon", "0 kB").split()[0])
+                resident += int(fields.get("Rss", "0 kB").split()[0])
             self.gib = max(self.gib, anonymous / 2**20)
             self.resident_gib = max(self.resident_gib, resident / 2**20)
 

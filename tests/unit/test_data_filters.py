@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -201,3 +202,22 @@ def test_words_of_ascii_and_other_text_are_the_same() -> None:
     assert offsets.tolist() == [0, 2, 3, 4, 5]
     assert hashes[1] == hashes[2]
     assert len(set(hashes.tolist())) == 4
+
+
+@pytest.mark.parametrize(
+    "texts", [["a b c d e", "b c d"], ["a b", "c", ""], ["", "!"], ["a", "b c d e f", "a b", "b c d"], []]
+)
+def test_ngrams_are_told_apart_by_their_words_alone(texts: list[str]) -> None:
+    size = 3
+    expected = []
+    for text in texts:
+        found = [word for word in text.split() if word.isalpha()]
+        runs = max(1, len(found) - size + 1) if found else 0
+        expected.append([" ".join(found[start : start + size]) for start in range(runs)])
+    hashes, offsets = ngrams(pa.array(texts, pa.string()), size)
+    assert np.diff(offsets).tolist() == list(map(len, expected))
+    grams = [gram for row in expected for gram in row]
+    assert len(hashes) == len(grams)
+    assert [first == second for first in hashes.tolist() for second in hashes.tolist()] == [
+        first == second for first in grams for second in grams
+    ]

@@ -1,6 +1,5 @@
 """All problems of all sources as numbers: what is left out and why, and which split the others go to."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -10,9 +9,10 @@ from numpy.typing import NDArray
 
 from slipway.config.schema import Data, NearDuplicates
 from slipway.data.filters import duplicates, near_duplicates
-from slipway.data.filters.contamination import Contamination
+from slipway.data.filters.contamination import Contamination, Hit
 from slipway.data.filters.lengths import PromptLengths
 from slipway.data.pool import Pool
+from slipway.data.side_by_side import in_order
 
 Numbers = NDArray[np.int64]
 
@@ -25,6 +25,12 @@ REASONS = (
     *(UNPARSABLE, EMPTY_QUESTION, EMPTY_ANSWER, DUPLICATE, NEAR_DUPLICATE, TOO_LONG, CONTAMINATED, PASS_RATE),
 )
 
+# Problems whose pass rates are looked up at a time.
+AT_A_TIME = 100_000
+# Of the search for contaminated problems: half of it holds the interpreter's lock, so that more would gain little,
+# and each has the n-grams of a batch in memory.
+THREADS = 2
+
 
 class Candidates:
     """The problems of `pools`, numbered through; `reason` is an index into `REASONS`, 0 for what is usable."""
@@ -34,10 +40,10 @@ class Candidates:
         self.starts = np.cumsum([0, *map(len, pools)])
         self.id = np.concatenate([pool.numbers("id") for pool in pools])
         self.order = np.concatenate([pool.numbers("order") for pool in pools])
-        self.normal = np.concatenate([pool.numbers("normal") for pool in pools])
         self.reason = np.zeros(len(self.order), dtype=np.uint8)
         self.detail: dict[int, str] = {}
-        # by far the most frequent reason, so not in words before they are written
+        # what most reasons are told by: numbers, which are put in words only when they are written
+        self.measure = np.full(len(self.order), np.nan)
         self.original = np.full(len(self.order), -1, dtype=np.int64)
         self.examples: list[int] = []
 
@@ -68,8 +74,8 @@ class Candidates:
 
     def counts(self) -> dict[str, int]:
         """Return how many were left out, by reason."""
-        found = Counter(self.reason.tolist())
-        return {REASONS[code]: found[code] for code in sorted(found) if code}
+        found = np.bincount(self.reason, minlength=len(REASONS)).tolist()
+        return {REASONS[code]: count for code, count in enumerate(found) if code and count}
 
     def contaminated(self) -> list[int]:
         """Return the problems that share text with an evaluation."""
@@ -82,11 +88,27 @@ class Candidates:
         last = int(usable[-1]) + 1 if len(usable) else int(self.starts[source])
         return int(self.starts[source + 1]) - last
 
-    def reject(self, number: int, reason: str, detail: str = "") -> None:
-        """Leave a problem out."""
+    def reject(self, number: int, reason: str, measure: float = np.nan) -> None:
+        """Leave a problem out; `measure` is what the reason is told by."""
         self.reason[number] = REASONS.index(reason)
-        if detail:
-            self.detail[number] = detail
+        self.measure[number] = measure
+
+    def explain(self, number: int, fault: str | None) -> str:
+        """Return why a problem was left out, beyond the reason; `fault` is what its pool says of it."""
+        reason, measure = REASONS[self.reason[number]], float(self.measure[number])
+        original = int(self.original[number])
+        parts = [f"of {int(self.id[original]):016x}"] if original >= 0 else []
+        if reason == UNPARSABLE:
+            parts.append((fault or "").partition(": ")[2])
+        elif reason == NEAR_DUPLICATE:
+            parts.append(f"similarity {measure}")
+        elif reason == TOO_LONG:
+            parts.append(f"{measure:.0f} tokens")
+        elif reason == CONTAMINATED:
+            parts.append(self.detail[number])
+        elif reason == PASS_RATE:
+            parts.append("not in the evaluation" if np.isnan(measure) else f"{measure:g}")
+        return ", ".join(parts)
 
     # -- filters of every split ----------------------------------------------------------------------------
     def leave_out_faulty(self) -> None:
@@ -94,12 +116,12 @@ class Candidates:
         for start, batch in self.batches(["fault"]):
             faults = batch.column("fault")
             for place in pc.indices_nonzero(faults.is_valid()).to_pylist():
-                reason, _, detail = faults[place].as_py().partition(": ")
-                self.reject(start + place, reason, detail)
+                self.reject(start + place, faults[place].as_py().partition(": ")[0])
 
     def leave_out_duplicates(self) -> None:
         """Leave out repeated questions."""
-        repeats, originals = duplicates.find(self.normal, self.reason == 0)
+        normal = np.concatenate([pool.numbers("normal") for pool in self.pools])
+        repeats, originals = duplicates.find(normal, self.reason == 0)
         self.reason[repeats] = REASONS.index(DUPLICATE)
         self.original[repeats] = originals
 
@@ -111,37 +133,47 @@ class Candidates:
 
         found = near_duplicates.find(band, self.question, self.reason == 0, settings)
         for number, (other, similarity) in found.items():
-            self.reject(number, NEAR_DUPLICATE, f"similarity {similarity}")
+            self.reject(number, NEAR_DUPLICATE, similarity)
             self.original[number] = other
 
     def leave_out_long(self, lengths: PromptLengths) -> None:
         """Leave out prompts above the limit."""
         for start, batch in self.batches(["question"]):
-            for place, tokens in lengths.too_long(batch.column("question")):
-                if self.reason[start + place] == 0:
-                    self.reject(start + place, TOO_LONG, f"{tokens} tokens")
+            usable = np.flatnonzero(self.reason[start : start + len(batch)] == 0)
+            for place, tokens in lengths.too_long(batch.column("question").take(pa.array(usable))):
+                self.reject(start + usable[place], TOO_LONG, tokens)
 
     # -- filters of training -------------------------------------------------------------------------------
     def leave_out_contaminated(self, contamination: Contamination, heldout: Numbers) -> None:
         """Leave out of training what shares text with an evaluation; the held-out questions themselves stay."""
         protected = np.zeros(len(self.reason), dtype=bool)
         protected[heldout] = True
-        for start, batch in self.batches(["question"]):
-            for place, name, text in contamination.hits(batch.column("question")):
+
+        def look(batch: tuple[int, pa.RecordBatch]) -> tuple[int, list[Hit]]:
+            return batch[0], list(contamination.hits(batch[1].column("question")))
+
+        for start, hits in in_order(look, self.batches(["question"]), THREADS):
+            for place, name, text in hits:
                 if self.reason[start + place] == 0 and not protected[start + place]:
-                    self.reject(start + place, CONTAMINATED, f"shares with {name}: {text}")
+                    self.reject(start + place, CONTAMINATED)
+                    self.detail[start + place] = f"shares with {name}: {text}"
 
     def leave_out_by_pass_rate(self, rates: Mapping[int, float], data: Data, heldout: Numbers) -> None:
         """Leave out of training what an evaluated model solves too often, too seldom, or was not asked."""
         settings = data.filters.pass_rate
         assert settings is not None
-        protected = set(heldout.tolist())
-        for number in np.flatnonzero(self.reason == 0).tolist():
-            rate = rates.get(int(self.id[number]))
-            if number in protected:
-                continue
-            if rate is None:
-                if settings.unmeasured == "reject":
-                    self.reject(number, PASS_RATE, "not in the evaluation")
-            elif not settings.min <= rate <= settings.max:
-                self.reject(number, PASS_RATE, f"{rate:g}")
+        usable = self.reason == 0
+        usable[heldout] = False
+        asked = np.array(sorted(rates), dtype=np.uint64)
+        known = np.array([rates[question] for question in asked.tolist()])
+        for start in range(0, len(usable), AT_A_TIME):
+            ids = self.id[start : start + AT_A_TIME]
+            place = np.minimum(np.searchsorted(asked, ids), len(asked) - 1)
+            measured = asked[place] == ids
+            rate = np.where(measured, known[place], np.nan)
+            kept = (settings.min <= rate) & (rate <= settings.max)
+            if settings.unmeasured != "reject":
+                kept |= ~measured
+            out = np.flatnonzero(usable[start : start + AT_A_TIME] & ~kept)
+            self.reason[start + out] = REASONS.index(PASS_RATE)
+            self.measure[start + out] = rate[out]

@@ -4,9 +4,9 @@ Only a few numbers a problem are ever in memory; texts are read again where they
 """
 
 import json
+import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -39,9 +39,12 @@ FIELDS: list[tuple[str, pa.DataType]] = [
     ("order", pa.uint64()),
     ("normal", pa.uint64()),
 ]
+DIGESTS = ("id", "order", "normal")
 # What is read at a time: so many problems, or fewer where they are long.
 ROWS_AT_A_TIME = 20_000
 BYTES_AT_A_TIME = 32 * 2**20
+# made once: json.dumps makes one for each call that asks for more than its defaults
+_JSON = json.JSONEncoder(sort_keys=True, ensure_ascii=False)
 BANDS = ("bands", pa.list_(pa.uint64()))
 
 
@@ -85,6 +88,9 @@ class Pool:
             fn_kwargs={"source": self._source, "settings": self._settings, "near": self._near, "schema": schema},
             desc=f"read {blocks[0].file}",
         )
+        if "TOKENIZERS_PARALLELISM" not in os.environ:
+            # `datasets` sets it for its workers, and takes it back in os.environ alone: tokenizers still read it
+            os.unsetenv("TOKENIZERS_PARALLELISM")
         self._parts.append(part)
         for chunk in part.data.column("question").chunks:
             self._starts.append(self._starts[-1] + len(self._questions[-1]) if self._questions else 0)
@@ -161,8 +167,9 @@ def _examine(
     part = Block(**{key: values[0] for key, values in block.items()})
     columns: dict[str, list[Any]] = {name: [] for name, _ in FIELDS}
     parse, salt = TASKS[settings["task"]], f"{settings['seed']}\n"
+    unit = source.unit
     for place, values in source.read(part):
-        record = Record(values, settings["columns"], part.file, place, source.unit)
+        record = Record(values, settings["columns"], part.file, place, unit)
         problem, fault = _parse(parse, record)
         columns["file"].append(part.file)
         columns["place"].append(place)
@@ -174,7 +181,9 @@ def _examine(
         columns["id"].append(_digest(problem.question))
         columns["order"].append(_digest(salt + problem.question))
         columns["normal"].append(_digest(" ".join(problem.question.split()).casefold()))
-    arrays = {name: pa.array(columns[name], type=kind) for name, kind in FIELDS}
+    arrays = {name: pa.array(columns[name], type=kind) for name, kind in FIELDS if name not in DIGESTS}
+    for name in DIGESTS:
+        arrays[name] = pa.array(np.frombuffer(b"".join(columns[name]), dtype=">u8").astype(np.uint64))
     if near is not None:
         arrays["bands"] = band_keys(arrays["question"], near)
     return pa.table(arrays, schema=schema)
@@ -193,11 +202,12 @@ def _parse(parse: Any, record: Record) -> tuple[Problem, str | None]:
         return problem, "empty question"
     if not problem.answer.strip():
         return problem, "empty answer"
-    with suppress(UnicodeEncodeError):
+    try:
         problem.question.encode()
         problem.answer.encode()
-        return problem, None
-    return Problem(_shown(record), "", {}), "unparsable: half of a surrogate pair, which is no text"
+    except UnicodeEncodeError:
+        return Problem(_shown(record), "", {}), "unparsable: half of a surrogate pair, which is no text"
+    return problem, None
 
 
 def _shown(record: Record) -> str:
@@ -210,10 +220,10 @@ def _entry(task: str, problem: Problem, record: Record) -> str:
     if labels := record.labels():
         entry["labels"] = labels
     try:
-        return json.dumps(entry, sort_keys=True, ensure_ascii=False)
+        return _JSON.encode(entry)
     except TypeError as error:
         raise SlipwayError(f"{record.where}: the problem does not go into JSON ({error})") from None
 
 
-def _digest(text: str) -> int:
-    return int.from_bytes(blake3(text.encode()).digest(length=8), "big")
+def _digest(text: str) -> bytes:
+    return blake3(text.encode()).digest(length=8)

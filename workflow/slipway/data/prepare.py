@@ -4,6 +4,7 @@ import logging
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,7 @@ from slipway.data.filters.lengths import PromptLengths
 from slipway.data.filters.pass_rate import read_pass_rates
 from slipway.data.pool import Pool
 from slipway.data.rendering import Rendering
-from slipway.data.rows import read_questions, read_rows, write_rejected, write_split
+from slipway.data.rows import read_first_rows, read_questions, write_rejected, write_split
 from slipway.data.sources import GeneratedSource, Source, open_source
 from slipway.errors import SlipwayError
 from slipway.manifest import Manifest, hash_file, open_product, read_manifest
@@ -81,18 +82,22 @@ def prepare_data(data: Data, folder: Path, around: Surroundings | None = None) -
         for stale in folder.glob("*.parquet"):
             stale.unlink()
         paths = []
-        for name, chosen in dealt.items():
-            path = folder / f"{name}.parquet"
-            write_split(path, candidates, chosen, data, rendering, work)
-            paths.append(path)
-            logger.info("prepare_data: %d problems in %s", len(chosen), path.name)
-        rejected = folder / "rejected.jsonl"
-        write_rejected(rejected, candidates, data)
-        facts = preparation.facts(candidates, dealt) | {
-            # checked on what was written, not on what was meant to be
-            "overlap": splits.check_splits({path.stem: splits.read_ids(path) for path in paths}),
-            "reward_self_test": check_rewards(read_rows(folder / "heldout.parquet")[:SELF_TEST_ROWS], score),
-        }
+        with ThreadPoolExecutor(1) as beside:
+            for name, chosen in dealt.items():
+                path = folder / f"{name}.parquet"
+                write_split(path, candidates, chosen, data, rendering, work)
+                paths.append(path)
+                logger.info("prepare_data: %d problems in %s", len(chosen), path.name)
+                if name == "heldout":
+                    # in the scorers' own process, while the other splits are written
+                    self_test = beside.submit(check_rewards, read_first_rows(path, SELF_TEST_ROWS), score)
+            rejected = folder / "rejected.jsonl"
+            write_rejected(rejected, candidates, data)
+            facts = preparation.facts(candidates, dealt) | {
+                # checked on what was written, not on what was meant to be
+                "overlap": splits.check_splits({path.stem: splits.read_ids(path) for path in paths}),
+                "reward_self_test": self_test.result(),
+            }
         return product.publish([*paths, rejected], facts)
 
 

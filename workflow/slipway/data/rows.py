@@ -64,6 +64,14 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def read_first_rows(path: Path, count: int) -> list[dict[str, Any]]:
+    """Read the first rows of a split, at most `count`; the others stay on the disk."""
+    with pq.ParquetFile(path) as file:
+        batch = next(file.iter_batches(batch_size=count), None)
+    rows: list[dict[str, Any]] = batch.to_pylist() if batch else []
+    return rows
+
+
 def read_questions(path: Path) -> list[str]:
     """Return the questions of a split, without what stands around them."""
     with pq.ParquetFile(path) as file:
@@ -73,7 +81,7 @@ def read_questions(path: Path) -> list[str]:
 
 def write_rejected(path: Path, candidates: Candidates, data: Data) -> None:
     """Write one JSON object a rejected problem, in the order of the sources, atomically."""
-    columns = ["file", "place", "question", "answer"]
+    columns = ["file", "place", "question", "answer", "fault"]
     with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         for start, batch in candidates.batches(columns):
             places = np.flatnonzero(candidates.reason[start : start + len(batch)])
@@ -81,7 +89,7 @@ def write_rejected(path: Path, candidates: Candidates, data: Data) -> None:
                 source = candidates.source_of(number)
                 rejected = {
                     "reason": REASONS[candidates.reason[number]],
-                    "detail": _detail(candidates, number),
+                    "detail": candidates.explain(number, row["fault"]),
                     "source": data.sources[source].name,
                     "file": row["file"],
                     candidates.pools[source].unit: row["place"],
@@ -90,12 +98,6 @@ def write_rejected(path: Path, candidates: Candidates, data: Data) -> None:
                     "answer": row["answer"][:SHOWN],
                 }
                 file.write(json.dumps(rejected, ensure_ascii=False) + "\n")
-
-
-def _detail(candidates: Candidates, number: int) -> str:
-    original = int(candidates.original[number])
-    parts = [f"of {int(candidates.id[original]):016x}"] if original >= 0 else []
-    return ", ".join([*parts, *([candidates.detail[number]] if number in candidates.detail else [])])
 
 
 def _sort_into_groups(candidates: Candidates, chosen: Numbers, work: Path) -> Iterator[pa.Table]:

@@ -1,11 +1,12 @@
 """Splits without a question in two of them: made so, and checked so."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from slipway.config.schema import Data
 from slipway.data.candidates import Candidates, Numbers
@@ -52,8 +53,11 @@ def deal(
     """Deal what is usable and not held out; return the problems of each split, and how many each source lacks."""
     dealt: dict[str, list[Numbers]] = {"warmup": [], "train": []}
     lacking = []
+    held = np.zeros(len(candidates.order), dtype=bool)
+    held[heldout] = True
     for source, share in enumerate(shares):
-        usable = np.setdiff1d(candidates.usable_of(source), heldout, assume_unique=True)
+        usable = candidates.usable_of(source)
+        usable = usable[~held[usable]]
         wanted = share["warmup"] + share["train"]
         lacking.append(max(0, wanted - len(usable)))
         ordered = _by_order(candidates, usable[:wanted] if generated else usable)
@@ -65,33 +69,40 @@ def deal(
     return {name: numbers for name, numbers in splits.items() if len(numbers)}, lacking
 
 
-def check_splits(ids: Mapping[str, Sequence[bytes]]) -> dict[str, int]:
+def check_splits(ids: Mapping[str, NDArray[np.uint64]]) -> dict[str, int]:
     """Check that no question is twice in one split or in two splits; return the number shared by each pair: all 0.
 
     `ids` maps each split to the ids of its questions, as read back from the files. Raises `SlipwayError` that names
     the splits and one shared question.
     """
-    distinct = {name: np.unique(np.asarray(values), return_counts=True) for name, values in ids.items()}
-    for name, (values, counts) in distinct.items():
-        if counts.max(initial=0) > 1:
-            raise SlipwayError(f"split {name} holds a question more than once, e.g. {values[counts > 1][0].decode()}")
+    ordered = {name: np.sort(values) for name, values in ids.items()}
+    for name, values in ordered.items():
+        twice = np.flatnonzero(values[1:] == values[:-1])
+        if len(twice):
+            raise SlipwayError(f"split {name} holds a question more than once, e.g. {values[twice[0]]:016x}")
     found = {}
-    for one, other in combinations(distinct, 2):
-        shared = np.intersect1d(distinct[one][0], distinct[other][0], assume_unique=True)
+    for one, other in combinations(ordered, 2):
+        # by search of the fewer in the more: numpy's intersect1d would copy and sort both
+        few, many = sorted((ordered[one], ordered[other]), key=len)
+        shared = few[many[np.minimum(np.searchsorted(many, few), len(many) - 1)] == few]
         if len(shared):
             raise SlipwayError(
-                f"splits {one} and {other} share {len(shared)} questions, e.g. {shared[0].decode()}: "
+                f"splits {one} and {other} share {len(shared)} questions, e.g. {shared[0]:016x}: "
                 "held-out accuracy would be worthless"
             )
         found[f"{one}/{other}"] = 0
     return found
 
 
-def read_ids(path: Path) -> Sequence[bytes]:
-    """Return the question ids of a parquet file that prepare_data wrote, as bytes of 16 hexadecimal digits."""
+def read_ids(path: Path) -> NDArray[np.uint64]:
+    """Return the question ids of a parquet file that prepare_data wrote, as the numbers that they spell."""
     with pq.ParquetFile(path) as file:
-        column = file.read(columns=["extra_info.question_id"]).column("extra_info").combine_chunks()
-    ids: Sequence[bytes] = column.field(0).to_numpy(zero_copy_only=False).astype("S16")
+        ids = np.empty(file.metadata.num_rows, dtype=np.uint64)
+        start = 0
+        for batch in file.iter_batches(columns=["extra_info.question_id"]):
+            texts = batch.column("extra_info").field(0).to_pylist()
+            ids[start : start + len(texts)] = [int(text, 16) for text in texts]
+            start += len(texts)
     return ids
 
 

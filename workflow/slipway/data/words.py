@@ -1,5 +1,7 @@
 """Word n-grams of many texts at once, as 64-bit hashes: what near duplicates and contamination are told by."""
 
+from functools import lru_cache
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -55,20 +57,37 @@ def ngrams(texts: pa.Array, size: int) -> tuple[Hashes, Offsets]:
     counts = np.where(lengths >= size, lengths - size + 1, (lengths > 0).astype(np.int64))
     offsets = np.concatenate([[0], np.cumsum(counts)])
     first = np.repeat(starts[:-1] - offsets[:-1], counts) + np.arange(offsets[-1])
-    span = np.repeat(np.minimum(lengths, size), counts)
-    found = span.astype(np.uint64)  # so that a short text is no part of a long one by its hash
-    for step in range(size):
-        inside = span > step
-        word = hashes[np.where(inside, first + step, 0)] if len(hashes) else hashes
-        found = np.where(inside, (found ^ word) * _FACTOR, found)
-        found ^= found >> np.uint64(29)
+    # of every `size` words in a row, also where a text ends: those are not asked for
+    windows = max(0, len(hashes) - size + 1)
+    found = _combine([hashes[step : step + windows] for step in range(size)])
+    if not (lengths < size).any():
+        return found[first], offsets
+    found = found[np.minimum(first, windows - 1)] if windows else np.zeros(len(first), dtype=np.uint64)
+    for length in range(1, size):
+        short = np.flatnonzero(lengths == length)
+        if len(short):
+            found[offsets[short]] = _combine([hashes[starts[short] + step] for step in range(length)])
     return found, offsets
+
+
+def _combine(words: list[Hashes]) -> Hashes:
+    # begins with their number, so that a short text is no part of a long one by its hash
+    found = np.full(len(words[0]), len(words), dtype=np.uint64)
+    for word in words:
+        found ^= word
+        found *= _FACTOR
+        found ^= found >> np.uint64(29)
+    return found
 
 
 def _hash_words(words: pa.Array) -> Hashes:
     # few of the words are distinct, so that hashing in Python costs little
     coded = words.dictionary_encode()
-    distinct = [int.from_bytes(blake3(word.encode()).digest(length=8), "big") for word in coded.dictionary.to_pylist()]
-    if not distinct:
-        return np.zeros(0, dtype=np.uint64)
-    return np.array(distinct, dtype=np.uint64)[coded.indices.to_numpy(zero_copy_only=False)]
+    distinct = np.array(list(map(_hash_word, coded.dictionary.to_pylist())), dtype=np.uint64)
+    return distinct[coded.indices.to_numpy(zero_copy_only=False)]
+
+
+@lru_cache(maxsize=100_000)
+def _hash_word(word: str) -> int:
+    # most words of a text are in the one before it too
+    return int.from_bytes(blake3(word.encode()).digest(length=8), "big")

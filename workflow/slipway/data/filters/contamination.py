@@ -14,6 +14,12 @@ from slipway.data.sources.files import open_files
 from slipway.data.words import Hashes, ngrams, split_words
 from slipway.errors import SlipwayError
 
+# A table of so many bits of a hash stays in a processor's cache.
+_FIRST_BITS = 22
+
+Hit = tuple[int, str, str]
+"""Place in the questions, evaluation set, and shared text."""
+
 
 @dataclass(frozen=True)
 class EvaluationSet:
@@ -34,15 +40,19 @@ class Contamination:
             for value in np.unique(hashes).tolist():
                 self._owner.setdefault(value, evaluation.name)
         self._hashes: Hashes = np.array(sorted(self._owner), dtype=np.uint64)
+        # which first bits there are: most n-grams of a question are told apart by them, without a search
+        self._first_bits = np.zeros(2**_FIRST_BITS, dtype=np.bool_)
+        self._first_bits[_first_bits(self._hashes)] = True
 
-    def hits(self, questions: pa.Array) -> Iterator[tuple[int, str, str]]:
-        """Yield place in `questions`, evaluation set, and shared text of each that is contaminated."""
+    def hits(self, questions: pa.Array) -> Iterator[Hit]:
+        """Yield each question that is contaminated."""
         hashes, offsets = ngrams(questions, self._words)
         if not len(self._hashes):
             return
         # by search in a few sorted hashes: numpy's isin would sort all of the questions'
-        place = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
-        hit = np.flatnonzero(self._hashes[place] == hashes)
+        hit = np.flatnonzero(self._first_bits[_first_bits(hashes)])
+        place = np.minimum(np.searchsorted(self._hashes, hashes[hit]), len(self._hashes) - 1)
+        hit = hit[self._hashes[place] == hashes[hit]]
         owners = np.searchsorted(offsets, hit, side="right") - 1
         numbers, first = np.unique(owners, return_index=True)
         if not len(numbers):
@@ -52,6 +62,10 @@ class Contamination:
             start = int(starts[index]) + where - int(offsets[number])
             shared = words[start : min(start + self._words, int(starts[index + 1]))].to_pylist()
             yield number, self._owner[int(hashes[where])], " ".join(shared)
+
+
+def _first_bits(hashes: Hashes) -> Hashes:
+    return hashes >> np.uint64(64 - _FIRST_BITS)
 
 
 def open_evaluation_file(path: str, key: str) -> Source:

@@ -1,6 +1,7 @@
 """The benchmarks that ship: each resolves, and makes the right questions of records in its published form."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,11 @@ def test_each_resolves_beside_a_run(preset: Path, tmp_path: Path) -> None:
         assert data.train == 0
         assert all(source.revision for source in data.sources if source.path and "package:" not in source.path)
     assert f"--configfile mine.yaml {preset.relative_to(ROOT)} -n" in preset.read_text()
+
+
+def test_the_documentation_lists_them() -> None:
+    listed = re.findall(r"^\| `([\w-]+\.yaml)` \|", (ROOT / "docs/evaluation.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == [preset.name for preset in PRESETS]
 
 
 def test_every_one_that_comes_from_a_hub_is_tried() -> None:

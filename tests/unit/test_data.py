@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from slipway.config.schema import Data
-from slipway.data import prepare_data
+from slipway.data import pool, prepare_data
 from slipway.data.canary import check_rewards
+from slipway.data.records import Problem, Record
 from slipway.data.rows import read_rows
 from slipway.data.sources import GeneratedSource
 from slipway.data.splits import check_splits
@@ -165,6 +167,22 @@ def test_datasets_with_manners_of_their_own_are_made(dataset: str, tmp_path: Pat
     # the scorer of the one raises about words; the config of the other has no validate()
     manifest = prepare_data(settings(dataset=dataset, parameters={}, train=20, heldout=10, warmup=0), tmp_path)
     assert manifest.facts["problems"] == {"heldout": 10, "train": 20}
+
+
+def test_exact_fractions_of_a_generator_are_kept_as_text(tmp_path: Path) -> None:
+    # about one problem in a hundred has one in its notes
+    prepare_data(settings("gsm_symbolic", {}, train=0, heldout=300, warmup=0, seed=1), tmp_path)
+    entries = [row["extra_info"]["entry"] for row in read_rows(tmp_path / "heldout.parquet")]
+    notes = [json.loads(entry)["metadata"]["metadata"]["variables"] for entry in entries]
+    assert any(isinstance(note.get("serving_fraction"), str) for note in notes)
+    for entry in entries:
+        assert score(f"<answer>{json.loads(entry)['answer']}</answer>", entry, "{}").score == 1.0
+
+
+def test_what_has_no_form_in_json_is_named() -> None:
+    record = Record({}, {}, "gsm_symbolic", 7, "problem")
+    with pytest.raises(SlipwayError, match=r"gsm_symbolic problem 7: the problem does not go into JSON .*complex"):
+        pool._entry("math", Problem("What is i?", "i", {"exact": Fraction(1, 3), "value": 1j}), record)
 
 
 def test_another_text_of_the_users_function_prepares_again(tmp_path: Path) -> None:

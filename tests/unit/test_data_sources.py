@@ -1,9 +1,12 @@
 """Data from files, folders and `datasets`; tasks of well-known forms; mixing."""
 
+import bz2
 import csv
 import gzip
 import json
+import lzma
 import random
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
@@ -45,6 +48,23 @@ def test_jsonl_is_read_whole_with_its_lines(tmp_path: Path, small_blocks: None) 
     path = tmp_path / "a.jsonl"
     path.write_text("\n\n".join(map(json.dumps, ROWS)))  # empty lines, and none at the end
     assert read(path) == [(1 + 2 * index, row) for index, row in enumerate(ROWS)]
+
+
+@pytest.mark.parametrize(("ending", "opened"), [(".gz", gzip.open), (".bz2", bz2.open), (".xz", lzma.open)])
+def test_compressed_text_is_read_as_it_was(tmp_path: Path, small_blocks: None, ending: str, opened: Callable) -> None:
+    write_csv(tmp_path / "a.csv", ROWS)
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    for kind in ("jsonl", "csv"):
+        packed = tmp_path / f"packed.{kind}{ending}"
+        with opened(packed, "wb") as file:
+            file.write((tmp_path / f"a.{kind}").read_bytes())
+        assert read(packed) == read(tmp_path / f"a.{kind}")
+        assert schema.Source(path=str(packed)).name == "packed"
+        whole = packed.read_bytes()
+        for damaged in (whole[:-20], b"no such file", whole[:40] + b"\0" * 40 + whole[80:]):
+            packed.write_bytes(damaged)
+            with pytest.raises(SlipwayError, match=rf"packed\.{kind}\{ending}: not a whole \{ending} file"):
+                read(packed)
 
 
 def test_csv_is_read_whole_with_the_lines_that_records_begin_with(tmp_path: Path, small_blocks: None) -> None:

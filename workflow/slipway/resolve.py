@@ -14,6 +14,7 @@ from slipway.config.identity import changed_since_start, next_name
 from slipway.config.load import ConfigError, Problem, check, named, read_yaml
 from slipway.config.paths import ResultPaths, name_of_step
 from slipway.config.schema import Config, Data, Model, Parallel, Run
+from slipway.config.source_paths import source_path
 from slipway.config.validation import validation_settings
 from slipway.cpu import environment as cpu_environment
 from slipway.errors import SlipwayError
@@ -153,9 +154,9 @@ def data_sources(name: str, config: Config) -> list[Path]:
     """Return the local files and folders that `data.<name>` is made from besides its settings."""
     data = config.data[name]
     filters = data.filters
-    given = [source.path for source in data.sources if source.path] + filters.decontaminate.against
-    given += [filters.pass_rate.file] if filters.pass_rate else []
-    return [path for path in (Path(item).expanduser() for item in given) if path.exists()]
+    paths = [source_path(source.path) for source in data.sources if source.path]
+    given = [*filters.decontaminate.against, *([filters.pass_rate.file] if filters.pass_rate else [])]
+    return [path for path in (*paths, *(Path(item).expanduser() for item in given)) if path.exists()]
 
 
 def device_environment(run: Run) -> dict[str, str]:
@@ -182,13 +183,18 @@ def subject_to_judge(name: str, run: Run, data: Data, resolved: verl.VerlConfig,
 
 
 def _check_data(config: Config, paths: ResultPaths) -> list[Problem]:
-    """Ask reasoning-gym about the settings of data sets that have still to be made.
+    """Look for the packages that sources name, and ask reasoning-gym about the settings of data still to be made.
 
-    Its import takes seconds, so what it has accepted is remembered.
+    The import of reasoning-gym takes seconds, so what it has accepted is remembered.
     """
     problems = []
     for name, data in config.data.items():
         for index, source in enumerate(data.sources):
+            if source.path is not None:
+                try:
+                    source_path(source.path)
+                except SlipwayError as error:
+                    problems.append(Problem(f"data.{name}.sources[{index}].path", None, str(error)))
             if source.dataset is None:
                 continue
             asked = {"version": version("reasoning-gym"), "dataset": source.dataset, "parameters": source.parameters}

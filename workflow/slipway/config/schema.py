@@ -17,6 +17,8 @@ def _number(value: Any) -> Any:
     return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
 
 
+_FILE_ENDING = re.compile(r"\.(jsonl|csv)(\.gz|\.bz2|\.xz)?$|\.parquet$")
+
 # No count of a training comes near it, and numpy and torch take seeds below it.
 _LARGEST = 2**31 - 1
 
@@ -155,7 +157,8 @@ class Source(Settings):
     path: str | None = Field(
         None,
         min_length=1,
-        description="other tasks: a .jsonl, .csv or .parquet file, a folder of them, or a hub name (owner/dataset)",
+        description="other tasks: a .jsonl, .csv or .parquet file, a folder of them, a hub name (owner/dataset), or a "
+        "file of an installed package (package:<name>/<file>); .jsonl and .csv also as .gz, .bz2 or .xz",
     )
     revision: str | None = Field(
         None, description="commit, tag or branch of a hub's data set; null: its default branch"
@@ -174,9 +177,9 @@ class Source(Settings):
         """What rows and messages call it: the dataset, the file without its ending, or the hub name."""
         if self.dataset is not None:
             return self.dataset
-        path = str(self.path)
-        is_file = path.endswith((".jsonl", ".csv", ".parquet"))
-        return path.rstrip("/").rpartition("/")[2].rpartition(".")[0] if is_file else path.rstrip("/")
+        path = str(self.path).rstrip("/")
+        found = _FILE_ENDING.search(path)
+        return path[: found.start()].rpartition("/")[2] if found else path
 
 
 class MaxPromptLength(Settings):

@@ -8,6 +8,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from numbers import Rational
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +44,18 @@ DIGESTS = ("id", "order", "normal")
 # What is read at a time: so many problems, or fewer where they are long.
 ROWS_AT_A_TIME = 20_000
 BYTES_AT_A_TIME = 32 * 2**20
-# made once: json.dumps makes one for each call that asks for more than its defaults
-_JSON = json.JSONEncoder(sort_keys=True, ensure_ascii=False)
 BANDS = ("bands", pa.list_(pa.uint64()))
+
+
+def _rational_as_text(value: Any) -> str:
+    """Return an exact fraction as text: a generator's notes hold some, and JSON would round them."""
+    if isinstance(value, Rational):
+        return str(value)
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+
+
+# made once: json.dumps makes one for each call that asks for more than its defaults
+_JSON = json.JSONEncoder(sort_keys=True, ensure_ascii=False, default=_rational_as_text)
 
 
 class Pool:

@@ -44,7 +44,9 @@ def local_folder(model: Model, name: str, paths: ResultPaths) -> Path:
 
 def is_hub_name(path: str) -> bool:
     """Return whether a path of the config is a hub's `owner/name`: nothing on this machine is called so."""
-    return path.count("/") == 1 and not path.startswith((".", "/", "~")) and not Path(path).exists()
+    # `package:<name>/<file>` has a colon, which no hub name holds
+    named = path.count("/") == 1 and not path.startswith((".", "/", "~")) and ":" not in path
+    return named and not Path(path).exists()
 
 
 def hub_revision(folder: Path) -> str | None:

@@ -1,22 +1,32 @@
-"""JSON lines, CSV and parquet files, alone or in a folder: read where they lie, a block at a time."""
+"""JSON lines, CSV and parquet files, alone or in a folder: read where they lie, a block at a time.
 
+Text may be compressed. Such a file is decompressed up to each of its blocks: unpack one of gigabytes before.
+"""
+
+import bz2
 import csv
+import gzip
 import io
 import json
-from collections.abc import Iterator, Mapping
+import lzma
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slipway.config import schema
+from slipway.config.source_paths import source_path
 from slipway.data.sources.base import Block
 from slipway.errors import SlipwayError
 from slipway.manifest import hash_file
 
 SUFFIXES = (".jsonl", ".csv", ".parquet")
+COMPRESSED: Mapping[str, Callable[[Path], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 # Large enough that starting a block costs nothing, small enough that a few per worker fit anywhere.
 BLOCK_BYTES = 2 * 2**20
 # A row group may hold a million rows; to find its later rows, the earlier ones are decoded again.
@@ -27,22 +37,22 @@ LARGEST_FIELD = 2**30
 
 def open_files(settings: schema.Source, key: str) -> "FileSource | None":
     """Open the files at `path`; None when it can only be a hub's name, or a folder for `datasets` to read."""
-    path = Path(str(settings.path)).expanduser()
+    path = source_path(str(settings.path))
     if path.is_dir() and not settings.split and not settings.config:
         if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
             return None  # saved by datasets
-        found = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
+        found = sorted(file for file in path.rglob("*") if _kind(file) and file.is_file())
         if not found:
             raise SlipwayError(f"{key}.path: {settings.path!r} holds no {', '.join(SUFFIXES)} file")
-        kinds = sorted({file.suffix for file in found})
+        kinds = sorted({_kind(file) for file in found})
         if len(kinds) > 1:
             raise SlipwayError(f"{key}.path: {settings.path!r} holds {' and '.join(kinds)} files; give one kind")
         return FileSource(path, tuple(str(file.relative_to(path)) for file in found))
     if path.is_file():
-        if path.suffix not in SUFFIXES:
+        if not _kind(path):
             raise SlipwayError(f"{key}.path: {settings.path!r} is none of {', '.join(SUFFIXES)}; unpack or convert it")
         return FileSource(path.parent, (path.name,))
-    if path.suffix in SUFFIXES:
+    if _kind(path):
         raise SlipwayError(f"{key}.path: {settings.path!r}: no such file")
     return None
 
@@ -58,21 +68,21 @@ class FileSource:
     @property
     def unit(self) -> str:
         """Lines of text; rows of parquet."""
-        return "row" if self.files[0].endswith(".parquet") else "line"
+        return "row" if _kind(Path(self.files[0])) == ".parquet" else "line"
 
     def blocks(self) -> list[Block]:
         """Cut each file between records; a text file is read once for it."""
         found: list[Block] = []
         for name in self.files:
             path = self.folder / name
-            cut = {".jsonl": _runs_of_lines, ".csv": _runs_of_records, ".parquet": _runs_of_rows}[path.suffix]
+            cut = {".jsonl": _runs_of_lines, ".csv": _runs_of_records, ".parquet": _runs_of_rows}[_kind(path)]
             found += cut(name, path)
         return found
 
     def read(self, block: Block) -> Iterator[tuple[int, Mapping[str, Any]]]:
         """Yield line (from 1) or row (from 0), and the record."""
         path = self.folder / block.file
-        match path.suffix:
+        match _kind(path):
             case ".jsonl":
                 return _read_jsonl(path, block)
             case ".csv":
@@ -85,11 +95,35 @@ class FileSource:
         return {"files": {name: hash_file(self.folder / name) for name in self.files}}
 
 
+def _kind(path: Path) -> str:
+    """Return which of `SUFFIXES` a file is, compressed or not; empty for none."""
+    packed = path.suffix in COMPRESSED
+    kind = Path(path.stem).suffix if packed else path.suffix
+    # parquet compresses by itself
+    return kind if kind in SUFFIXES and not (packed and kind == ".parquet") else ""
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file of text, decompressed; positions in it are those of the text."""
+    try:
+        with COMPRESSED.get(path.suffix, _plain)(path) as file:
+            yield file
+    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the disk's fault, not the file's: bz2 and gzip raise it bare for what they cannot read
+        raise SlipwayError(f"{path}: not a whole {path.suffix} file ({error})") from None
+
+
+def _plain(path: Path) -> IO[bytes]:
+    return path.open("rb")
+
+
 def _runs_of_lines(name: str, path: Path) -> Iterator[Block]:
     """Cut after the last line end of every `BLOCK_BYTES`."""
     start = position = 0
     line = lines = 1
-    with path.open("rb") as file:
+    with _open(path) as file:
         while chunk := file.read(BLOCK_BYTES):
             lines += chunk.count(b"\n")
             end = chunk.rfind(b"\n") + 1
@@ -105,7 +139,7 @@ def _runs_of_records(name: str, path: Path) -> Iterator[Block]:
     """Cut between records of CSV, whose fields may hold line ends: only reading tells where one ends."""
     start = 0
     line = 1
-    with path.open("rb") as file:
+    with _open(path) as file:
         reader = _csv(path, iter(file.readline, b""), 1)
         for _, following, _ in reader:
             # the reader has taken no line beyond the record
@@ -130,7 +164,7 @@ def _read_jsonl(path: Path, block: Block) -> Iterator[tuple[int, Mapping[str, An
 
 
 def _read_csv(path: Path, block: Block) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    with path.open("rb") as file:
+    with _open(path) as file:
         first = next(_csv(path, iter(file.readline, b""), 1), None)
     if first is None:
         raise SlipwayError(f"{path} line 1: no header of column names (empty file)")
@@ -201,6 +235,6 @@ def _parquet(path: Path) -> pq.ParquetFile:
 
 
 def _bytes(path: Path, block: Block) -> bytes:
-    with path.open("rb") as file:
+    with _open(path) as file:
         file.seek(block.start)
         return file.read(block.stop - block.start)

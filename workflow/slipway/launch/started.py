@@ -14,7 +14,7 @@ STARTED = "started.json"
 
 @dataclass(frozen=True)
 class Started:
-    """The identity of the resolved config (see `config.identity`), and the digests of data and model (`model_digest`)."""
+    """The identity of the resolved config (`config.identity`), and digests of data and model (`model_digest`)."""
 
     identity: Mapping[str, Any]
     inputs: Mapping[str, str]

@@ -6,7 +6,7 @@ import torch
 
 from slipway.models.architecture import Architecture, architecture_from_config, read_architecture
 from slipway.models.maps import MAPS, Layout
-from slipway.models.names import extra_state_keys, hugging_face_shapes, is_redundant, megatron_shapes, pieces
+from slipway.models.names import extra_state_keys, hugging_face_shapes, is_left_out, megatron_shapes, pieces
 from slipway.models.weights import read_tensors
 
 # every dimension another number, so that none can stand for another
@@ -98,9 +98,9 @@ def test_each_layer_and_expert_has_its_module_states_and_the_final_norm_one(kind
     assert {*states, *experts} <= weights  # no module without a weight
 
 
-def test_only_what_says_nothing_new_is_redundant():
+def test_only_what_megatron_does_not_have_is_left_out():
     tied, untied = architecture("llama", True), architecture("llama")
-    assert is_redundant("lm_head.weight", tied)
-    assert not is_redundant("lm_head.weight", untied)
-    assert is_redundant("model.layers.0.self_attn.rotary_emb.inv_freq", untied)
-    assert not is_redundant("model.embed_tokens.weight", tied)
+    assert is_left_out("lm_head.weight", tied)
+    assert not is_left_out("lm_head.weight", untied)
+    assert is_left_out("model.layers.0.self_attn.rotary_emb.inv_freq", untied)
+    assert not is_left_out("model.embed_tokens.weight", tied)

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear
 from megatron.core.transformer.dot_product_attention import DotProductAttention
 from megatron.core.transformer.identity_op import IdentityOp
+from megatron.core.transformer.multi_latent_attention import MLASelfAttentionSubmodules
 
 from slipway.cpu.bfloat16 import processor_has_bfloat16
 
@@ -25,6 +26,10 @@ class CpuAttention(DotProductAttention):
 
     Megatron's local attention refuses packed sequences, which is what verl trains with.
     """
+
+    def __init__(self, *args: Any, k_channels: int | None = None, v_channels: int | None = None, **kwargs: Any) -> None:
+        """Take the widths that latent attention gives too: the tensors have them."""
+        super().__init__(*args, **kwargs)
 
     def forward(
         self,
@@ -110,16 +115,37 @@ class CpuLayerNormColumnParallelLinear(ColumnParallelLinear):
         return super().forward(normed, *args, **kwargs)
 
 
+class CpuReplicatedLinear(torch.nn.Linear):
+    """A linear layer that every tensor-parallel rank has whole: latent attention's projections down.
+
+    Stands for Transformer Engine's with `parallel_mode="duplicated"`, the only one that Megatron gives them.
+    """
+
+    def __init__(self, input_size: int, output_size: int, *, config: Any, init_method: Any, **_kwargs: object) -> None:
+        super().__init__(input_size, output_size, bias=False, dtype=config.params_dtype)
+        if config.perform_initialization:
+            init_method(self.weight)
+        self.weight.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
+
+    def forward(self, input_: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        """Return the projection and that there is no bias."""
+        return super().forward(input_), None
+
+
 def cpu_layer_spec(block_spec: Any) -> Any:
     """Turn Megatron's local block spec into one of the layers above, in place."""
     for layer_spec in block_spec.layer_specs:
         layer = layer_spec.submodules
         attention = layer.self_attention.submodules
         attention.core_attention = CpuAttention
-        attention.linear_qkv = CpuLayerNormColumnParallelLinear
-        layer.input_layernorm = IdentityOp
-        if attention.q_layernorm not in (None, IdentityOp):
-            attention.q_layernorm = attention.k_layernorm = CpuRMSNorm
+        if isinstance(attention, MLASelfAttentionSubmodules):
+            _make_latent(attention)
+            layer.input_layernorm = CpuRMSNorm  # two projections read its output
+        else:
+            attention.linear_qkv = CpuLayerNormColumnParallelLinear
+            layer.input_layernorm = IdentityOp
+            if attention.q_layernorm not in (None, IdentityOp):
+                attention.q_layernorm = attention.k_layernorm = CpuRMSNorm
         mlp = layer.mlp.submodules
         if hasattr(mlp, "linear_fc1"):
             mlp.linear_fc1 = CpuLayerNormColumnParallelLinear
@@ -130,6 +156,12 @@ def cpu_layer_spec(block_spec: Any) -> Any:
         layer.sharded_state_dict_keys_map = {}
     block_spec.layer_norm = CpuRMSNorm
     return block_spec
+
+
+def _make_latent(attention: MLASelfAttentionSubmodules) -> None:
+    attention.linear_q_down_proj = attention.linear_kv_down_proj = CpuReplicatedLinear
+    attention.linear_q_up_proj = attention.linear_kv_up_proj = CpuLayerNormColumnParallelLinear
+    attention.q_layernorm = attention.kv_layernorm = IdentityOp
 
 
 def _with_cpu_layers(get_block_spec: Callable[..., Any]) -> Callable[..., Any]:
@@ -145,6 +177,12 @@ def patch_router(module: ModuleType) -> None:
     """Say that Transformer Engine is not there: without it, megatron-core 0.16.1 leaves its product undefined."""
     if not hasattr(module, "te_general_gemm"):
         module.te_general_gemm = None  # type: ignore[attr-defined]
+
+
+def patch_latent_attention(module: ModuleType) -> None:
+    """Let the replicated layer pass for Transformer Engine's, of which Megatron looks for the class itself."""
+    if module.TELinear is None:
+        module.TELinear = CpuReplicatedLinear  # type: ignore[attr-defined]
 
 
 def patch_dispatcher(module: ModuleType) -> None:

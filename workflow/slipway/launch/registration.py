@@ -1,6 +1,7 @@
 """Loaded by every process that imports verl (`VERL_USE_EXTERNAL_MODULES`): what Slipway changes about a training.
 
-It registers our trainer where one is built, and makes rows of nested tensors cheap where there are such tensors.
+It registers our trainer where one is built, corrects mbridge's DeepSeek-V3 where mbridge is used, and makes rows of
+nested tensors cheap where there are such tensors.
 """
 
 import importlib
@@ -13,6 +14,12 @@ import wrapt
 @wrapt.when_imported("verl.trainer.ppo.v1")
 def _register(_module: ModuleType) -> None:
     importlib.import_module("slipway.launch.trainer")
+
+
+# The module of all of mbridge's models, which it registers when it is imported.
+@wrapt.when_imported("mbridge.models")
+def _correct_deepseek(_module: ModuleType) -> None:
+    importlib.import_module("slipway.launch.deepseek_bridge")
 
 
 @wrapt.when_imported("torch.nested._internal.ops")

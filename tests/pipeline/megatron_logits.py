@@ -110,7 +110,7 @@ def build_by_bridge(folder: Path) -> GPTModel:
     bridge = AutoBridge.from_config(AutoConfig.from_pretrained(folder), dtype=torch.float32)
     bridge.set_extra_args(
         mtp_num_layers=None,
-        attention_backend="local",
+        attention_backend="auto",
         moe_grouped_gemm=False,
         moe_shared_expert_overlap=False,
         persist_layer_norm=False,

@@ -180,9 +180,8 @@ def patch_router(module: ModuleType) -> None:
 
 
 def patch_latent_attention(module: ModuleType) -> None:
-    """Let the replicated layer pass for Transformer Engine's, of which Megatron looks for the class itself."""
-    if module.TELinear is None:
-        module.TELinear = CpuReplicatedLinear  # type: ignore[attr-defined]
+    """Let the replicated layer pass for Transformer Engine's: Megatron asks for the class itself."""
+    module.TELinear = CpuReplicatedLinear  # type: ignore[attr-defined]
 
 
 def patch_dispatcher(module: ModuleType) -> None:

@@ -18,11 +18,8 @@ class CorrectedDeepseekV3Bridge(DeepseekV3Bridge):  # type: ignore[misc]
     """What verl gets for this architecture instead of mbridge's own."""
 
     def _build_config(self) -> Any:
-        # here, because verl imports mbridge, and this module with it, while it is being imported itself
-        from verl.utils.megatron_utils import get_hf_rope_theta
-
-        # verl sets it too, but only after the config is built
-        self.hf_config.rope_theta = get_hf_rope_theta(self.hf_config)
+        # verl sets it as well, but only after the config is built
+        self.hf_config.rope_theta = self.hf_config.rope_parameters["rope_theta"]
         return super()._build_config()
 
     def _build_base_config(self, text_config_key: str | None = None, **fields: Any) -> Any:

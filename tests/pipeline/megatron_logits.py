@@ -1,7 +1,7 @@
 """Loads converted checkpoints into real Megatron models on two ranks, and saves their logits; test_convert.py runs it.
 
-Nothing here comes from `slipway.convert`: this is the independent side of the comparison. DeepSeek-V3 is built by verl's
-bridge, as Slipway corrects it; the others are described here.
+Nothing here comes from `slipway.convert`: this is the independent side of the comparison. DeepSeek-V3 is built by
+verl's bridge, as Slipway corrects it; the others are described here.
 Argument: a JSON file with {"folder": for results, "layouts": [[tp, pp, ep], ...], "tokens": [[id, ...], ...],
 "models": {name: {"hf": folder, "checkpoint": folder}}}. Layouts are [TP, PP, EP]; EP is 1 for dense models.
 """

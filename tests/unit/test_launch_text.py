@@ -125,9 +125,13 @@ def test_a_sweep_is_no_launch_of_one_training():
 
 def test_a_model_that_megatron_would_change_is_refused_by_its_name():
     assert "S22" in {finding.rule for finding in errors(judge(LAUNCH, model="meta-llama/Llama-3.1-8B-Instruct"))}
-    (found,) = judge(LAUNCH, model="deepseek-ai/DeepSeek-V3")
-    assert (found.rule, found.severity) == ("S22", "warning")
     assert errors(judge(LAUNCH, model=find_dimensions("Qwen/Qwen2.5-7B-Instruct"))) == []
+
+
+def test_what_verl_alone_cannot_build_is_said_to_need_the_registered_bridge():
+    (found,) = judge(LAUNCH, model="deepseek-ai/DeepSeek-V3")
+    assert (found.rule, found.severity) == ("S19", "warning")
+    assert "VERL_USE_EXTERNAL_MODULES=slipway.launch.registration" in found.remedy
 
 
 def test_a_number_beyond_all_measure_is_an_error_at_once():

@@ -262,7 +262,7 @@ def _experts(config: Mapping[str, Any], keys: ExpertKeys, layers: int, where: st
     if keys.shared_intermediate_size:
         shared = _size(config, keys.shared_intermediate_size, where)
     else:
-        shared = (config.get(keys.shared_count) or 0) * width if keys.shared_count else 0
+        shared = (config.get(keys.shared_count, 1) or 0) * width if keys.shared_count else 0
     return {
         "experts": _size(config, count, where),
         "experts_per_token": _size(config, "num_experts_per_tok", where),

@@ -18,7 +18,8 @@ _SCORES_OF_A_GROUP = 2
 def transformer_fields(config: Mapping[str, Any], where: str = "config.json") -> dict[str, Any]:
     """Return the fields that make Megatron-core compute what the model was made for.
 
-    `where` names the `config.json` in messages. Raises `SlipwayError` for what Megatron-core computes otherwise.
+    Keys that are left out have the defaults of transformers 5. `where` names the `config.json` in messages. Raises
+    `SlipwayError` for what Megatron-core computes otherwise.
     """
     heads, kv_heads = config.get("num_attention_heads"), config.get("num_key_value_heads")
     if kv_heads not in (None, heads):
@@ -26,9 +27,9 @@ def transformer_fields(config: Mapping[str, Any], where: str = "config.json") ->
             f"{where}: num_key_value_heads is {kv_heads!r}, but latent attention gives each of the {heads} heads its "
             "own key and value; use the same number"
         )
-    if not config.get("n_shared_experts"):
+    if not config.get("n_shared_experts", 1):
         raise SlipwayError(
-            f"{where}: n_shared_experts is {config.get('n_shared_experts')!r}, but verl's Megatron model has at least "
+            f"{where}: n_shared_experts is {config['n_shared_experts']!r}, but verl's Megatron model has at least "
             "one; use a model with shared experts"
         )
     return _expert_groups(config, where) | _positions(config, where)
@@ -36,7 +37,7 @@ def transformer_fields(config: Mapping[str, Any], where: str = "config.json") ->
 
 def _expert_groups(config: Mapping[str, Any], where: str) -> dict[str, int]:
     """A token's experts come from its best groups only; nothing where there are no groups, or all are chosen."""
-    groups, chosen = config.get("n_group") or 1, config.get("topk_group") or 1
+    groups, chosen = config.get("n_group", 8) or 1, config.get("topk_group", 4) or 1
     if groups == chosen or groups == 1:
         return {}
     per_token = config["num_experts_per_tok"]

@@ -1,7 +1,7 @@
 """What an architecture's name says that its sizes do not, and which keys of `config.json` hold the rest.
 
-This is data: one `Family` per architecture, as mbridge 0.15.1 (`mbridge/models/*.py`) builds it in Megatron-core. It may
-be wider than `maps.MAPS`: a model can be planned for, its memory forecast, before conversion supports it.
+This is data: one `Family` per architecture, as mbridge 0.15.1 (`mbridge/models/*.py`) builds it in Megatron-core. It
+may be wider than `maps.MAPS`: a model can be planned for, its memory forecast, before conversion supports it.
 """
 
 from collections.abc import Mapping

@@ -256,9 +256,7 @@ _DENSE_OR_EXPERTS = (
         where=Where.EXPERT_LAYERS,
         trained=False,
     ),
-    *_named_gated(
-        f"{_APART}.mlp.experts.experts", f"{_HF}.mlp.experts.{{expert}}", "expert", Where.EXPERT_LAYERS
-    ),
+    *_named_gated(f"{_APART}.mlp.experts.experts", f"{_HF}.mlp.experts.{{expert}}", "expert", Where.EXPERT_LAYERS),
     *_named_gated(f"{_APART}.mlp.shared_experts", f"{_HF}.mlp.shared_experts", "shared", Where.EXPERT_LAYERS),
 )
 _FINAL_NORM = Weight("decoder.final_layernorm.weight", (Part("model.norm.weight", ("hidden",)),))

@@ -48,15 +48,22 @@ def pieces(architecture: Architecture) -> Iterator[Piece]:
 
 def _piece(weight: Weight, architecture: Architecture, *index: int) -> Piece:
     numbers = dict(zip(("layer", "expert"), index, strict=False))
-    stacked = slice(1 if weight.layers_apart else 0, len(index))
+    place, stack = _stacking(weight.layers_apart, architecture, index)
     return Piece(
         key=weight.key.format(**numbers),
-        index=index[stacked],
-        stack=(architecture.layers, architecture.experts)[stacked],
+        index=place,
+        stack=stack,
         layout=weight.layout,
         names=tuple(part.name.format(**numbers) for part in weight.parts),
         shapes=tuple(architecture.shape(part.shape) for part in weight.parts),
     )
+
+
+def _stacking(layers_apart: bool, architecture: Architecture, index: Shape) -> tuple[Shape, Shape]:
+    """Return the place on the leading axes of what has this layer and expert, and the sizes of these axes."""
+    sizes: Shape = (architecture.layers, architecture.experts)
+    first = 1 if layers_apart else 0
+    return index[first:], sizes[first : len(index)]
 
 
 def hugging_face_shapes(architecture: Architecture) -> dict[str, Shape]:
@@ -102,10 +109,8 @@ def _modules(architecture: Architecture, layer: int, modules: Iterable[str]) -> 
 
 def _position(module: str, architecture: Architecture, *index: int) -> str:
     """Return where a module's state is among those stacked with it: indexes, then numbers, as in `0.2_3.4`."""
-    stacked = slice(1 if "{layer}" in module else 0, len(index))
-    numbers = (architecture.layers, architecture.experts)[stacked]
-    places = index[stacked]
-    return f"{'.'.join(map(str, places)) or 0}_{'.'.join(map(str, numbers)) or 1}"
+    places, numbers = _stacking("{layer}" in module, architecture, index)
+    return f"{'.'.join(map(str, places or (0,)))}_{'.'.join(map(str, numbers or (1,)))}"
 
 
 def is_left_out(name: str, architecture: Architecture) -> bool:

@@ -22,7 +22,7 @@ from megatron.core.dist_checkpointing.validation import StrictHandling
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.tensor_parallel import random
-from megatron.core.transformer import TransformerConfig, multi_latent_attention
+from megatron.core.transformer import TransformerConfig
 from megatron.core.transformer.moe import moe_utils, token_dispatcher
 from transformers import AutoConfig
 
@@ -31,7 +31,6 @@ from slipway.cpu import torch_cuda
 from slipway.cpu.megatron import (
     cpu_layer_spec,
     patch_dispatcher,
-    patch_latent_attention,
     patch_mbridge,
     patch_router,
 )
@@ -174,7 +173,6 @@ def main() -> None:
     torch_cuda.redirect_megatron_rng(random)
     patch_router(moe_utils)
     patch_dispatcher(token_dispatcher)
-    patch_latent_attention(multi_latent_attention)
     patch_mbridge(llm_bridge)
     # Importing Megatron takes seconds of CPU: once for all ranks.
     fork = multiprocessing.get_context("fork")

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear
+from megatron.core.transformer import multi_latent_attention
 from megatron.core.transformer.dot_product_attention import DotProductAttention
 from megatron.core.transformer.identity_op import IdentityOp
-from megatron.core.transformer.multi_latent_attention import MLASelfAttentionSubmodules
 
 from slipway.cpu.bfloat16 import processor_has_bfloat16
 
@@ -138,7 +138,7 @@ def cpu_layer_spec(block_spec: Any) -> Any:
         layer = layer_spec.submodules
         attention = layer.self_attention.submodules
         attention.core_attention = CpuAttention
-        if isinstance(attention, MLASelfAttentionSubmodules):
+        if isinstance(attention, multi_latent_attention.MLASelfAttentionSubmodules):
             _make_latent(attention)
             layer.input_layernorm = CpuRMSNorm  # two projections read its output
         else:
@@ -158,7 +158,9 @@ def cpu_layer_spec(block_spec: Any) -> Any:
     return block_spec
 
 
-def _make_latent(attention: MLASelfAttentionSubmodules) -> None:
+def _make_latent(attention: multi_latent_attention.MLASelfAttentionSubmodules) -> None:
+    # Megatron asks for this class itself before it takes a projection down for one that every rank has whole
+    multi_latent_attention.TELinear = CpuReplicatedLinear
     attention.linear_q_down_proj = attention.linear_kv_down_proj = CpuReplicatedLinear
     attention.linear_q_up_proj = attention.linear_kv_up_proj = CpuLayerNormColumnParallelLinear
     attention.q_layernorm = attention.kv_layernorm = IdentityOp
@@ -177,11 +179,6 @@ def patch_router(module: ModuleType) -> None:
     """Say that Transformer Engine is not there: without it, megatron-core 0.16.1 leaves its product undefined."""
     if not hasattr(module, "te_general_gemm"):
         module.te_general_gemm = None  # type: ignore[attr-defined]
-
-
-def patch_latent_attention(module: ModuleType) -> None:
-    """Let the replicated layer pass for Transformer Engine's: Megatron asks for the class itself."""
-    module.TELinear = CpuReplicatedLinear  # type: ignore[attr-defined]
 
 
 def patch_dispatcher(module: ModuleType) -> None:

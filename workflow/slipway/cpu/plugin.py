@@ -82,7 +82,6 @@ _CHANGES: dict[str, Callable[[ModuleType], None]] = {
     "verl.experimental.agent_loop.single_turn_agent_loop": _register_agent_loop,
     "megatron.core.tensor_parallel.random": _by("torch_cuda", "redirect_megatron_rng"),
     "megatron.core.transformer.moe.moe_utils": _by("megatron", "patch_router"),
-    "megatron.core.transformer.multi_latent_attention": _by("megatron", "patch_latent_attention"),
     "megatron.core.transformer.moe.token_dispatcher": _by("megatron", "patch_dispatcher"),
     "mbridge.core.llm_bridge": _by("megatron", "patch_mbridge"),
     "verl.models.mcore.model_initializer": _by("megatron", "patch_verl_initializer"),

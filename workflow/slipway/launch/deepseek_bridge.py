@@ -23,6 +23,6 @@ class CorrectedDeepseekV3Bridge(DeepseekV3Bridge):  # type: ignore[misc]
         return super()._build_config()
 
     def _build_base_config(self, text_config_key: str | None = None, **fields: Any) -> Any:
-        del fields["max_position_embeddings"]
+        fields.pop("max_position_embeddings", None)
         fields |= transformer_fields(self.hf_config.to_dict())
         return super()._build_base_config(text_config_key, **fields)

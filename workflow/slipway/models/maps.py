@@ -272,7 +272,7 @@ _LATENT_LINEAR = (
     "linear_kv_up_proj",
     "linear_proj",
 )
-_DENSE_LINEAR = ("linear_fc1", "linear_fc2")
+_MLP_LINEAR = ("linear_fc1", "linear_fc2")
 _EXPERTS_NORM_STATE = f"{_MEGATRON}.pre_mlp_layernorm"
 _EXPERT_STATES = (f"{_EXPERT}.linear_fc1", f"{_EXPERT}.linear_fc2")
 _SHARED_STATES = (f"{_SHARED}.linear_fc1", f"{_SHARED}.linear_fc2")
@@ -320,10 +320,10 @@ MAPS: dict[str, ModelMap] = {
         extra_states=(
             f"{_APART}.input_layernorm",
             *(f"{_LATENT}.{name}" for name in _LATENT_LINEAR),
-            *(f"{_APART}.mlp.{name}" for name in _DENSE_LINEAR),
+            *(f"{_APART}.mlp.{name}" for name in _MLP_LINEAR),
             f"{_APART}.pre_mlp_layernorm",
-            *(f"{_APART}.mlp.shared_experts.{name}" for name in _DENSE_LINEAR),
+            *(f"{_APART}.mlp.shared_experts.{name}" for name in _MLP_LINEAR),
         ),
-        expert_states=tuple(f"{_APART}.mlp.experts.experts.{name}" for name in _DENSE_LINEAR),
+        expert_states=tuple(f"{_APART}.mlp.experts.experts.{name}" for name in _MLP_LINEAR),
     ),
 }

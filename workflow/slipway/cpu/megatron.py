@@ -14,7 +14,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear
-from megatron.core.transformer import multi_latent_attention
 from megatron.core.transformer.dot_product_attention import DotProductAttention
 from megatron.core.transformer.identity_op import IdentityOp
 
@@ -138,7 +137,7 @@ def cpu_layer_spec(block_spec: Any) -> Any:
         layer = layer_spec.submodules
         attention = layer.self_attention.submodules
         attention.core_attention = CpuAttention
-        if isinstance(attention, multi_latent_attention.MLASelfAttentionSubmodules):
+        if hasattr(attention, "linear_kv_down_proj"):
             _make_latent(attention)
             layer.input_layernorm = CpuRMSNorm  # two projections read its output
         else:
@@ -158,7 +157,10 @@ def cpu_layer_spec(block_spec: Any) -> Any:
     return block_spec
 
 
-def _make_latent(attention: multi_latent_attention.MLASelfAttentionSubmodules) -> None:
+def _make_latent(attention: Any) -> None:
+    # not above: it imports modules of experts, one of which may be what imports this one (slipway.cpu.plugin)
+    from megatron.core.transformer import multi_latent_attention
+
     # Megatron asks for this class itself before it takes a projection down for one that every rank has whole
     multi_latent_attention.TELinear = CpuReplicatedLinear
     attention.linear_q_down_proj = attention.linear_kv_down_proj = CpuReplicatedLinear

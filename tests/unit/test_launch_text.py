@@ -3,6 +3,7 @@
 import pytest
 
 from slipway.errors import SlipwayError
+from slipway.launch import EXTERNAL_MODULES, REGISTRATION
 from slipway.models.known import find_dimensions
 from slipway.preflight.command_line import judge
 from slipway.preflight.findings import errors
@@ -131,7 +132,7 @@ def test_a_model_that_megatron_would_change_is_refused_by_its_name():
 def test_what_verl_alone_cannot_build_is_said_to_need_the_registered_bridge():
     (found,) = judge(LAUNCH, model="deepseek-ai/DeepSeek-V3")
     assert (found.rule, found.severity) == ("S19", "warning")
-    assert "VERL_USE_EXTERNAL_MODULES=slipway.launch.registration" in found.remedy
+    assert f"{EXTERNAL_MODULES}={REGISTRATION}." in found.remedy
 
 
 def test_a_number_beyond_all_measure_is_an_error_at_once():

@@ -10,7 +10,6 @@ from slipway.config.verl import flatten, merge
 from slipway.config.verl_defaults import verl_defaults
 from slipway.config.verl_keys import meant
 from slipway.errors import SlipwayError
-from slipway.launch import EXTERNAL_MODULES, REGISTRATION
 from slipway.models.architecture import Architecture, read_architecture
 from slipway.models.known import find_dimensions, find_folder, known_models
 from slipway.models.maps import MAPS
@@ -89,7 +88,7 @@ def _left_out(model: str, dimensions: Architecture) -> list[Finding]:
             "verl alone cannot build it: mbridge 0.15.1 passes max_position_embeddings, which megatron-core 0.16.1 "
             "no longer takes, and leaves out YaRN and the groups of experts. Slipway registers a bridge that is right."
         )
-        remedy = f"Export {EXTERNAL_MODULES}={REGISTRATION}."
+        remedy = "Export VERL_USE_EXTERNAL_MODULES=slipway.launch.registration."
         return [Finding("S19", Severity.WARNING, _MODEL, model, why, remedy)]
     return []
 

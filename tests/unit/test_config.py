@@ -9,6 +9,7 @@ import yaml
 from slipway.config.load import ConfigError, check, load_config, overlay, read_yaml
 from slipway.errors import SlipwayError
 
+ROOT = Path(__file__).resolve().parents[2]
 GOOD = {
     "models": {"small": {"demo": {"data": "sums"}}},
     "data": {
@@ -106,6 +107,17 @@ def test_an_overlay_replaces_key_by_key_and_null_removes(tmp_path):
     config = load_config(base, top)
     assert list(config.runs) == ["other"]
     assert config.runs["other"].steps == 9
+
+
+def test_the_config_of_the_tests_on_a_gpu_is_valid():
+    # they run on CUDA machines only; a mistake in it shows here
+    from gpu.test_train_gpu import CONFIG
+
+    config = overlay(read_yaml(ROOT / "config.yaml"), CONFIG)
+    config["runs"]["demo"]["gpu_memory_gib"] = 80
+    checked, problems = check(config)
+    assert problems == []
+    assert checked.runs["demo"].device == "cuda"
 
 
 def test_an_unreadable_file_is_named(tmp_path):

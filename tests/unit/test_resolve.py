@@ -164,10 +164,15 @@ def test_a_run_that_has_begun_keeps_its_micro_batches(tmp_path, monkeypatch):
     assert kept["actor_rollout_ref.actor.ppo_max_token_len_per_gpu"] == 4096
 
 
-def test_a_run_may_go_on_with_other_processes_of_the_rollout_engine(tmp_path, monkeypatch):
+def test_a_run_may_go_on_with_other_processes(tmp_path, monkeypatch):
     config = gpu_config()
     begun = training_identity(plan(config, tmp_path).resolved("demo").verl.plain())
-    config["runs"]["demo"]["verl"] = {"actor_rollout_ref.rollout.engine_kwargs.vllm.distributed_executor_backend": "mp"}
+    config["runs"]["demo"]["verl"] = {
+        "actor_rollout_ref.rollout.engine_kwargs.vllm.distributed_executor_backend": "mp",
+        "actor_rollout_ref.rollout.agent.num_workers": 5,
+        "reward.num_workers": 6,
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": 7,
+    }
     monkeypatch.setattr("slipway.resolve._started", lambda paths, run: begun)
     assert plan(config, tmp_path).resolved("demo")
 
@@ -178,6 +183,21 @@ def test_an_engine_of_one_gpu_has_no_further_process(tmp_path):
     assert plan(config, tmp_path).resolved("demo").verl.flat()[key] == "uni"
     config["runs"]["demo"] |= {"gpus_per_node": 2, "parallel": {"rollout_tensor": 2}}
     assert key not in plan(config, tmp_path).resolved("demo").verl.flat()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gpus_per_node", "counts"), [(1, 1, (4, 4, 2)), (1, 2, (8, 8, 4)), (2, 8, (8, 8, 8))]
+)
+def test_few_gpus_get_few_processes_beside_them(tmp_path, nodes, gpus_per_node, counts):
+    config = gpu_config()
+    config["runs"]["demo"] |= {"nodes": nodes, "gpus_per_node": gpus_per_node}
+    resolved = plan(config, tmp_path).resolved("demo").verl.flat()
+    keys = (
+        "actor_rollout_ref.rollout.agent.num_workers",
+        "reward.num_workers",
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units",
+    )
+    assert tuple(resolved[key] for key in keys) == counts
 
 
 def trained(results: Path, saved: list[int], exported: tuple[int, ...] = ()) -> None:

@@ -358,6 +358,11 @@ def _device_settings(run: Run, parallel: Parallel) -> dict[str, Any]:
     if parallel.rollout_tensor == 1:
         # verl has vLLM start one more process for the one GPU of an engine, which imports all of it once more
         settings[verl.VLLM_EXECUTOR] = "uni"
+    # verl starts eight of each on any machine: two dozen processes that import torch at once, for one GPU's answers
+    gpus = run.nodes * run.gpus_per_node
+    settings[verl.AGENT_WORKERS] = min(4 * gpus, 8)
+    settings[verl.REWARD_WORKERS] = min(4 * gpus, 8)
+    settings[verl.STORAGE_UNITS] = min(2 * gpus, 8)
     return settings
 
 

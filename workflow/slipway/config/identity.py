@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slipway.config.load import Problem
-from slipway.config.verl import ACTOR, OWNED, VLLM_EXECUTOR, flatten
+from slipway.config.verl import ACTOR, AGENT_WORKERS, OWNED, REWARD_WORKERS, VLLM_EXECUTOR, flatten
 
 _FREE_TO_CHANGE = (
     "trainer.total_training_steps",
@@ -39,6 +39,8 @@ _FREE_TO_CHANGE = (
     "actor_rollout_ref.model.path",
     "actor_rollout_ref.actor.megatron.dist_checkpointing_path",
     "actor_rollout_ref.ref.megatron.dist_checkpointing_path",
+    AGENT_WORKERS,
+    REWARD_WORKERS,
     VLLM_EXECUTOR,
 )
 _FREE_SECTIONS = (

@@ -276,6 +276,8 @@ def _resolve_run(name: str, run: Run, config: Config, paths: ResultPaths) -> tup
         problems += changed_since_start(name, started, resolved.plain())
         problems += _fewer_steps(name, run, paths)
     problems += _gone_checkpoints(name, run, paths)
+    if model is not None:
+        problems += _too_long_answers(run, config, model)
     return ResolvedRun(name, run, parallel, resolved, tuple(findings)), problems
 
 
@@ -380,6 +382,24 @@ def _fewer_steps(name: str, run: Run, paths: ResultPaths) -> list[Problem]:
             f"the run has been trained for {trained} steps already.",
             f"Steps can be raised, not lowered: use {trained} or more, or another run name.",
         )
+    ]
+
+
+def _too_long_answers(run: Run, config: Config, model: Architecture) -> list[Problem]:
+    """Tell of evaluations whose answers no prompt leaves room for; lengths of training are for preflight's rules."""
+    lengths = {
+        name: config.evaluation[name].max_response_length for name in run.evaluation if name in config.evaluation
+    }
+    return [
+        Problem(
+            f"evaluation.{name}.max_response_length",
+            length,
+            f"models.{run.model} has {model.max_positions} positions for prompt and answer together.",
+            f"Use less than {model.max_positions} by the longest prompt, or null: the run's "
+            f"{run.grpo.max_response_length}.",
+        )
+        for name, length in lengths.items()
+        if length is not None and length >= model.max_positions
     ]
 
 

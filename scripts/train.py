@@ -3,6 +3,7 @@
 from slipway.cli import run, stage_parser, start
 from slipway.config.site import read_site
 from slipway.launch.launcher import train
+from slipway.launch.started import model_digest
 from slipway.launch.training import Training
 from slipway.manifest import read_manifest
 from slipway.resolve import device_environment, plan_from_file, ray_node_options
@@ -29,9 +30,9 @@ def main() -> None:
                 "data": read_manifest(paths.data(resolved.run.data) / "manifest.json", "prepare_data").hash_of(
                     "train.parquet"
                 ),
-                "model": read_manifest(
-                    paths.megatron_model(resolved.run.model) / "manifest.json", "convert_megatron"
-                ).digest,
+                "model": model_digest(
+                    read_manifest(paths.megatron_model(resolved.run.model) / "manifest.json", "convert_megatron")
+                ),
             },
             environment=device_environment(resolved.run),
             ray_node=ray_node_options(resolved.run),

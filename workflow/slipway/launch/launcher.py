@@ -73,7 +73,7 @@ def _refuse_other_training(training: Training) -> None:
     for name, digest in training.inputs.items():
         if started.inputs.get(name) != digest:
             raise SlipwayError(
-                f"run {training.run!r} has been trained for {trained} steps on another {name}: the manifest's digest "
+                f"run {training.run!r} has been trained for {trained} steps on another {name}: its digest "
                 f"was {started.inputs.get(name)}, now it is {digest}. Its checkpoints depend on it: give the "
                 f"changed run another name, or delete {training.train_folder} to start over."
             )

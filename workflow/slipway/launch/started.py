@@ -7,17 +7,31 @@ from pathlib import Path
 from typing import Any
 
 from slipway.errors import SlipwayError
-from slipway.manifest import write_json
+from slipway.manifest import Manifest, fingerprint, write_json
 
 STARTED = "started.json"
 
 
 @dataclass(frozen=True)
 class Started:
-    """The identity of the resolved config (see `config.identity`), and the digests of data and model."""
+    """The identity of the resolved config (`config.identity`), and digests of data and model (`model_digest`)."""
 
     identity: Mapping[str, Any]
     inputs: Mapping[str, str]
+
+
+def model_digest(converted: Manifest) -> str:
+    """Return a digest of what a training depends on of a converted model: weights, config, padding of the vocabulary.
+
+    Not of the files that hold it: a newer converter writes others, and trainings that are under way go on.
+    """
+    return fingerprint(
+        {
+            "weights": converted.facts["weights"],
+            "config": converted.inputs["source"]["files"]["config.json"],
+            "vocab_multiple": converted.inputs["vocab_multiple"],
+        }
+    )
 
 
 def write_started(train_folder: Path, started: Started) -> None:

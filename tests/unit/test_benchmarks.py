@@ -91,7 +91,7 @@ def test_answers_longer_than_the_models_positions_are_told_before_anything_runs(
         plan(config, tmp_path)
     assert [str(problem) for problem in refused.value.problems] == [
         f"evaluation.{name}.max_response_length = 16384: models.large has 4096 positions for prompt and answer "
-        "together. Use less than 4096 by the longest prompt, or null: the run's 16."
+        "together. Leave room for the longest prompt, or use null: the run's 16."
         for name in ("aime2024", "aime2025")
     ]
 

@@ -57,6 +57,16 @@ def test_a_good_config_has_no_problems():
         ({"evaluation": {"heldout": {"samples": 4}}}, ["evaluation.heldout", "temperature above 0"]),
         ({"data": {"sums": {"warmup": 0}}}, ["data.sums.warmup = 0", "models.small.demo"]),
         ({"modles": {}}, ["modles", "Did you mean models?"]),
+        (
+            {"runs": {"demo": {"evaluation": []}}},
+            ["runs.demo.evaluation = []: the list has 0 entries, expected at least 1."],
+        ),
+        ({"runs": {"demo": {"evaluation": ["heldout", 3]}}}, ["runs.demo.evaluation[1] = 3: expected a valid string"]),
+        (
+            {"data": {"sums": {"reward": {"clip": [0.0, 1.0, 2.0]}}}},
+            ["clip = [0.0, 1.0, 2.0]: the list has 3 entries, expected at most 2."],
+        ),
+        ({"models": {"small": {"demo": None, "path": ""}}}, ["models.small.path = '': expected text, got none."]),
     ],
 )
 def test_one_fault_gives_one_message_with_key_value_and_remedy(changes, said):

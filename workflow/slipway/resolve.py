@@ -84,7 +84,7 @@ def plan(raw: Mapping[str, Any], results: Path) -> Plan:
     problems += _check_data(config, paths) + _check_weights(config)
     runs = {}
     for name, run in config.runs.items():
-        if run.model not in config.models or run.data not in config.data:
+        if run.model not in config.models or run.data not in config.data or config.data[run.data].train == 0:
             continue  # reported by check
         resolved, faults = _resolve_run(name, run, config, paths)
         problems += faults
@@ -395,8 +395,7 @@ def _too_long_answers(run: Run, config: Config, model: Architecture) -> list[Pro
             f"evaluation.{name}.max_response_length",
             length,
             f"models.{run.model} has {model.max_positions} positions for prompt and answer together.",
-            f"Use less than {model.max_positions} by the longest prompt, or null: the run's "
-            f"{run.grpo.max_response_length}.",
+            f"Leave room for the longest prompt, or use null: the run's {run.grpo.max_response_length}.",
         )
         for name, length in lengths.items()
         if length is not None and length >= model.max_positions

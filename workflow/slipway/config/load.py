@@ -178,16 +178,22 @@ def _read_leniently(kind: type[Section], key: str, raw: Any, problems: list[Prob
 
 
 def _explain(kind: type[schema.Settings], key: str, raw: Any, fault: Any) -> Problem:
-    location = [str(part) for part in fault["loc"] if not _is_union_tag(part)]
-    full = ".".join([key, *location])
+    location = [part for part in fault["loc"] if not _is_union_tag(part)]
+    full = key + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
     value = fault.get("input")
     match fault["type"]:
         case "extra_forbidden":
-            return unknown_key(full, value, _fields_at(kind, location[:-1]))
+            return unknown_key(full, value, _fields_at(kind, [str(part) for part in location[:-1]]))
         case "missing":
             return Problem(full, None, "missing; it has no default.")
         case "model_type":
             return Problem(full, value, f"expected a mapping of settings, got {type(value).__name__}.")
+        case "too_short" | "too_long":
+            bound = "least" if fault["type"] == "too_short" else "most"
+            count = fault["ctx"].get("min_length", fault["ctx"].get("max_length"))
+            return Problem(full, value, f"the list has {len(value)} entries, expected at {bound} {count}.")
+        case "string_too_short":
+            return Problem(full, value, "expected text, got none.")
         case "value_error":
             return Problem(full, None, f"{fault['ctx']['error']}.")
         case _:
@@ -297,8 +303,9 @@ def _check_references(config: schema.Config, raw: Mapping[str, Any]) -> list[Pro
             )
         for index, evaluation_name in enumerate(run.evaluation):
             key = f"runs.{name}.evaluation[{index}]"
-            check_name(key, evaluation_name, "evaluation")
-            if evaluation_name in run.evaluation[:index]:
+            if evaluation_name not in run.evaluation[:index]:
+                check_name(key, evaluation_name, "evaluation")
+            else:
                 why = "is named twice, and would count twice where p is corrected for the number of evaluations."
                 problems.append(Problem(key, evaluation_name, why, "Leave one out."))
     return problems

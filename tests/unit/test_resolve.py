@@ -207,7 +207,7 @@ def trained(results: Path, saved: list[int], exported: tuple[int, ...] = ()) -> 
             [60, 80],
             (),
             20,
-            ["of steps 20, 40; there are: steps 60, 80.", "Use 60, whose steps are all there", "demo-2"],
+            ["of steps 20, 40; there are: steps 60, 80.", "Use 60, of whose steps none is missing", "demo-2"],
         ),
         ([50, 80], (), 20, ["of steps 20, 40, 60; there are: steps 50, 80. Use 50"]),
         ([80], (), 40, ["of step 40; there are: step 80. Leave `checkpoints` out"]),

@@ -424,7 +424,7 @@ def _gone_checkpoints(name: str, run: Run, paths: ResultPaths) -> list[Problem]:
             run.checkpoints.evaluate_every,
             f"the run has been trained for {trained} steps and has not kept the checkpoints of {_listed(gone)}; there "
             f"are: {_listed(sorted(usable))}.",
-            (f"Use {whole[0]}, whose steps are all there, or leave" if whole else "Leave")
+            (f"Use {whole[0]}, of whose steps none is missing, or leave" if whole else "Leave")
             + f" `checkpoints` out, or train anew under another name (e.g. {next_name(name)}): it keeps them.",
         )
     ]

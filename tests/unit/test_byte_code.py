@@ -45,10 +45,16 @@ def test_where_python_keeps_byte_code_nothing_changes(package):
     assert byte_code.environment_for({FORBIDDEN: "1"}) == {}
 
 
+def test_nothing_is_promised_of_a_cache_that_cannot_be_written(package, tmp_path):
+    (tmp_path / "cache").write_text("in the way")
+    assert byte_code.environment_for({FORBIDDEN: "1", "XDG_CACHE_HOME": str(tmp_path / "cache")}) == {}
+
+
 def test_a_folder_of_the_users_stays(package):
     assert byte_code.environment_for({FORBIDDEN: "1", FOLDER: "/mine"}) == {}
 
 
-def test_packages_on_a_file_system_that_cannot_be_written_count(package, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write to every folder of this machine
-    assert FOLDER in byte_code.environment_for({})
+def test_packages_on_a_file_system_that_cannot_be_written_count(package, tmp_path, monkeypatch):
+    # root may write to every folder of this machine
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).is_relative_to(tmp_path / "cache"))
+    assert FOLDER in byte_code.environment_for({"XDG_CACHE_HOME": str(tmp_path / "cache")})

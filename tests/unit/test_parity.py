@@ -161,6 +161,7 @@ ONES = np.ones((50, 4))
         ({"record": replace(RECORD, questions="other")}, "the held-out questions, or their reward, have changed since"),
         ({"record": replace(RECORD, most_questions=10)}, "questions: 10 in validation, all in the evaluation"),
         ({"settings": SAMPLED.model_copy(update={"questions": 20})}, "questions: all in validation, 20 in"),
+        ({"settings": SAMPLED.model_copy(update={"skip_questions": 20})}, "questions: all in validation, all after"),
         ({"record": replace(RECORD, temperature=0.0)}, "temperature: 0 in validation, 0.7 in the evaluation"),
         ({"record": replace(RECORD, top_p=1.0)}, "top_p: 1 in validation, 0.9 in the evaluation"),
         ({"record": replace(RECORD, top_k=20)}, "top_k: 20 in validation, 0 in the evaluation"),

@@ -268,6 +268,29 @@ def test_other_questions_are_an_error(root: Path, settings: RunSettings) -> None
 
 
 @pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"version": 2}, "base was evaluated by version 1, final by version 2; score both again by .*--rescore"),
+        ({"version": 1, "engine": "vllm"}, "by engine None, final by engine vllm; evaluate both where the same"),
+    ],
+)
+def test_another_engine_and_another_version_of_scoring_are_errors(
+    root: Path, settings: RunSettings, inputs: dict[str, Any], message: str
+) -> None:
+    path = root / "demo/eval/final.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"inputs": inputs}))
+    with pytest.raises(SlipwayError, match=message):
+        report(root, settings)
+
+
+def test_another_setting_of_the_evaluation_is_an_error(root: Path, settings: RunSettings) -> None:
+    path = root / "demo/eval/final.json"
+    path.write_text(path.read_text().replace('"temperature": 0.0', '"temperature": 0.5'))
+    with pytest.raises(SlipwayError, match="heldout: base and final were evaluated with different settings"):
+        report(root, settings)
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         ("", "holds no training step"),

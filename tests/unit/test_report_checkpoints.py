@@ -17,7 +17,7 @@ from slipway.report.reading import Evaluated, read_evaluated
 from slipway.report.settings_view import RunSettings
 from slipway.report.source_archive import PROJECT
 from slipway.report.stage import write_report
-from slipway.statistics import holm, mcnemar_exact
+from slipway.statistics import compare_paired, holm, mcnemar_exact
 
 FIRST = np.arange(QUESTIONS)
 
@@ -55,7 +55,8 @@ def test_the_best_on_the_selecting_evaluation_is_chosen_and_of_equals_the_earlie
 
 def test_p_is_corrected_for_all_comparisons_but_those_of_the_evaluation_that_selects(root, settings):
     base = evaluated(root, {"heldout": 10, "tuning": 10})
-    several = models(root, {10: 30, 20: 40}, {10: 17, 20: 15})
+    # above those of heldout: Holm multiplies the lower p by the number of all
+    several = models(root, {10: 12, 20: 11}, {10: 17, 20: 15})
     raw = [mcnemar_exact(FIRST < 10, count > FIRST) for count in (17, 15)]
     chosen = view_checkpoints(base, several, ["heldout", "tuning"], "tuning")
     heldout, tuning = chosen.tables
@@ -64,7 +65,7 @@ def test_p_is_corrected_for_all_comparisons_but_those_of_the_evaluation_that_sel
     assert chosen.comparisons == 2
     last = view_checkpoints(base, several, ["heldout", "tuning"], None)
     assert last.comparisons == 4
-    more = raw + [mcnemar_exact(FIRST < 10, count > FIRST) for count in (30, 40)]
+    more = raw + [mcnemar_exact(FIRST < 10, count > FIRST) for count in (12, 11)]
     assert [row.corrected_p for table in last.tables for row in table.rows] == pytest.approx(holm(more))
 
 
@@ -97,6 +98,17 @@ def test_advice_is_the_earliest_step_that_no_later_one_beats(root, settings, rig
         assert f"{step} of 40 steps may have been enough" in words
         assert f"a true gain of {100 * advice.detectable:.1f} points or more" in words
         assert "no proof" in words
+
+
+def test_the_gain_that_would_have_been_found_is_that_of_the_least_sensitive_comparison(root, settings):
+    right = {10: 30, 20: 30, 30: 25, 40: 29}
+    advice = view_checkpoints(
+        evaluated(root, {"heldout": 10}), {n: evaluated(root, {"heldout": right[n]}) for n in right}, ["heldout"], None
+    ).advice
+    by_step = [compare_paired((FIRST < 30)[:, None], (right[n] > FIRST)[:, None]).detectable for n in (20, 30, 40)]
+    assert (advice.step, advice.later) == (10, [20, 30, 40])
+    assert by_step[1] == max(by_step) > min(by_step)
+    assert advice.detectable == by_step[1]
 
 
 def with_steps(root: Path, settings: RunSettings, select: bool) -> RunSettings:

@@ -57,6 +57,14 @@ def model(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_training_on_what_is_only_evaluated_on_is_one_problem(device, tmp_path):
+    changes = {"data": {"sums": {"train": 0}}, "runs": {"demo": {"device": device}}}
+    assert problems_of(changes, tmp_path) == [
+        "data.sums.train = 0: runs.demo trains on it. Give the number of problems."
+    ]
+
+
 def test_a_good_model_and_data_set_have_no_problems(model, tmp_path):
     assert problems_of({"models": {"mine": {"path": str(model)}}, "runs": {"demo": {"model": "mine"}}}, tmp_path) == []
 
@@ -164,10 +172,15 @@ def test_a_run_that_has_begun_keeps_its_micro_batches(tmp_path, monkeypatch):
     assert kept["actor_rollout_ref.actor.ppo_max_token_len_per_gpu"] == 4096
 
 
-def test_a_run_may_go_on_with_other_processes_of_the_rollout_engine(tmp_path, monkeypatch):
+def test_a_run_may_go_on_with_other_processes(tmp_path, monkeypatch):
     config = gpu_config()
     begun = training_identity(plan(config, tmp_path).resolved("demo").verl.plain())
-    config["runs"]["demo"]["verl"] = {"actor_rollout_ref.rollout.engine_kwargs.vllm.distributed_executor_backend": "mp"}
+    config["runs"]["demo"]["verl"] = {
+        "actor_rollout_ref.rollout.engine_kwargs.vllm.distributed_executor_backend": "mp",
+        "actor_rollout_ref.rollout.agent.num_workers": 5,
+        "reward.num_workers": 6,
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": 7,
+    }
     monkeypatch.setattr("slipway.resolve._started", lambda paths, run: begun)
     assert plan(config, tmp_path).resolved("demo")
 
@@ -178,6 +191,21 @@ def test_an_engine_of_one_gpu_has_no_further_process(tmp_path):
     assert plan(config, tmp_path).resolved("demo").verl.flat()[key] == "uni"
     config["runs"]["demo"] |= {"gpus_per_node": 2, "parallel": {"rollout_tensor": 2}}
     assert key not in plan(config, tmp_path).resolved("demo").verl.flat()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gpus_per_node", "counts"), [(1, 1, (4, 4, 2)), (1, 2, (8, 8, 4)), (2, 8, (8, 8, 8))]
+)
+def test_few_gpus_get_few_processes_beside_them(tmp_path, nodes, gpus_per_node, counts):
+    config = gpu_config()
+    config["runs"]["demo"] |= {"nodes": nodes, "gpus_per_node": gpus_per_node}
+    resolved = plan(config, tmp_path).resolved("demo").verl.flat()
+    keys = (
+        "actor_rollout_ref.rollout.agent.num_workers",
+        "reward.num_workers",
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units",
+    )
+    assert tuple(resolved[key] for key in keys) == counts
 
 
 def trained(results: Path, saved: list[int], exported: tuple[int, ...] = ()) -> None:
@@ -199,7 +227,7 @@ def trained(results: Path, saved: list[int], exported: tuple[int, ...] = ()) -> 
             [60, 80],
             (),
             20,
-            ["of steps 20, 40; there are: steps 60, 80.", "Use 60, whose steps are all there", "demo-2"],
+            ["of steps 20, 40; there are: steps 60, 80.", "Use 60, of whose steps none is missing", "demo-2"],
         ),
         ([50, 80], (), 20, ["of steps 20, 40, 60; there are: steps 50, 80. Use 50"]),
         ([80], (), 40, ["of step 40; there are: step 80. Leave `checkpoints` out"]),

@@ -116,6 +116,11 @@ def test_a_changed_learning_rate_asks_for_a_new_run_and_says_why():
         assert words in said
 
 
+def test_a_key_that_an_older_version_held_may_be_free_by_now():
+    started = training_identity(resolved()) | {"reward.num_workers": 3, "trainer.logger": ["console"]}
+    assert changed_since_start("demo", started, resolved()) == []
+
+
 def test_steps_may_be_raised_with_a_constant_schedule_only():
     constant = training_identity(resolved(steps=40))
     assert changed_since_start("demo", constant, resolved(steps=80)) == []

@@ -25,6 +25,7 @@ from slipway.models.architecture import Architecture, architecture_from_config, 
 from slipway.models.demo_dimensions import DEMO_MAX_POSITIONS, DEMO_VOCAB_SIZE
 from slipway.models.known import find_folder
 from slipway.models.parameters import stored_parameters
+from slipway.models.source import is_hub_name
 from slipway.preflight.auto_layout import fastest_layout, layout_on_cpu
 from slipway.preflight.auto_micro_batch import largest_micro_batches, least_micro_batches, micro_batches_on_cpu
 from slipway.preflight.findings import Finding, Severity, errors
@@ -84,7 +85,7 @@ def plan(raw: Mapping[str, Any], results: Path) -> Plan:
     problems += _check_data(config, paths) + _check_weights(config)
     runs = {}
     for name, run in config.runs.items():
-        if run.model not in config.models or run.data not in config.data:
+        if run.model not in config.models or run.data not in config.data or config.data[run.data].train == 0:
             continue  # reported by check
         resolved, faults = _resolve_run(name, run, config, paths)
         problems += faults
@@ -183,7 +184,7 @@ def subject_to_judge(name: str, run: Run, data: Data, resolved: verl.VerlConfig,
 
 
 def _check_data(config: Config, paths: ResultPaths) -> list[Problem]:
-    """Look for the packages that sources name, and ask reasoning-gym about the settings of data still to be made.
+    """Look for the files that sources name, and ask reasoning-gym about the settings of data still to be made.
 
     The import of reasoning-gym takes seconds, so what it has accepted is remembered.
     """
@@ -191,10 +192,8 @@ def _check_data(config: Config, paths: ResultPaths) -> list[Problem]:
     for name, data in config.data.items():
         for index, source in enumerate(data.sources):
             if source.path is not None:
-                try:
-                    source_path(source.path)
-                except SlipwayError as error:
-                    problems.append(Problem(f"data.{name}.sources[{index}].path", None, str(error)))
+                made = _is_made_from(data, paths.data(name) / "manifest.json")
+                problems += _check_source_path(f"data.{name}.sources[{index}].path", source.path, made)
             if source.dataset is None:
                 continue
             asked = {"version": version("reasoning-gym"), "dataset": source.dataset, "parameters": source.parameters}
@@ -210,6 +209,16 @@ def _check_data(config: Config, paths: ResultPaths) -> list[Problem]:
             else:
                 write_text(accepted, "")
     return problems
+
+
+def _check_source_path(key: str, path: str, made: bool) -> list[Problem]:
+    try:
+        found = source_path(path)
+    except SlipwayError as error:
+        return [Problem(key, None, str(error))]
+    if made or found.exists() or is_hub_name(path):
+        return []
+    return [Problem(key, path, "no such file or folder, and not a hub name (owner/dataset).", "Give one of the three.")]
 
 
 def _is_made_from(data: Data, manifest: Path) -> bool:
@@ -276,6 +285,8 @@ def _resolve_run(name: str, run: Run, config: Config, paths: ResultPaths) -> tup
         problems += changed_since_start(name, started, resolved.plain())
         problems += _fewer_steps(name, run, paths)
     problems += _gone_checkpoints(name, run, paths)
+    if model is not None:
+        problems += _too_long_answers(run, config, model)
     return ResolvedRun(name, run, parallel, resolved, tuple(findings)), problems
 
 
@@ -358,6 +369,11 @@ def _device_settings(run: Run, parallel: Parallel) -> dict[str, Any]:
     if parallel.rollout_tensor == 1:
         # verl has vLLM start one more process for the one GPU of an engine, which imports all of it once more
         settings[verl.VLLM_EXECUTOR] = "uni"
+    # verl starts eight of each on any machine: two dozen processes that import torch at once, for one GPU's answers
+    gpus = run.nodes * run.gpus_per_node
+    settings[verl.AGENT_WORKERS] = min(4 * gpus, 8)
+    settings[verl.REWARD_WORKERS] = min(4 * gpus, 8)
+    settings[verl.STORAGE_UNITS] = min(2 * gpus, 8)
     return settings
 
 
@@ -383,6 +399,23 @@ def _fewer_steps(name: str, run: Run, paths: ResultPaths) -> list[Problem]:
     ]
 
 
+def _too_long_answers(run: Run, config: Config, model: Architecture) -> list[Problem]:
+    """Tell of evaluations whose answers no prompt leaves room for; lengths of training are for preflight's rules."""
+    lengths = {
+        name: config.evaluation[name].max_response_length for name in run.evaluation if name in config.evaluation
+    }
+    return [
+        Problem(
+            f"evaluation.{name}.max_response_length",
+            length,
+            f"models.{run.model} has {model.max_positions} positions for prompt and answer together.",
+            f"Leave room for the longest prompt, or use null: the run's {run.grpo.max_response_length}.",
+        )
+        for name, length in lengths.items()
+        if length is not None and length >= model.max_positions
+    ]
+
+
 def _gone_checkpoints(name: str, run: Run, paths: ResultPaths) -> list[Problem]:
     """Tell of checkpoints to evaluate that the training has passed and did not keep, unless they are exported."""
     saved = checkpoints.saved_steps(paths.checkpoints(name))
@@ -405,7 +438,7 @@ def _gone_checkpoints(name: str, run: Run, paths: ResultPaths) -> list[Problem]:
             run.checkpoints.evaluate_every,
             f"the run has been trained for {trained} steps and has not kept the checkpoints of {_listed(gone)}; there "
             f"are: {_listed(sorted(usable))}.",
-            (f"Use {whole[0]}, whose steps are all there, or leave" if whole else "Leave")
+            (f"Use {whole[0]}, of whose steps none is missing, or leave" if whole else "Leave")
             + f" `checkpoints` out, or train anew under another name (e.g. {next_name(name)}): it keeps them.",
         )
     ]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slipway.config.load import Problem
-from slipway.config.verl import ACTOR, OWNED, VLLM_EXECUTOR, flatten
+from slipway.config.verl import ACTOR, AGENT_WORKERS, OWNED, REWARD_WORKERS, VLLM_EXECUTOR, flatten
 
 _FREE_TO_CHANGE = (
     "trainer.total_training_steps",
@@ -39,6 +39,8 @@ _FREE_TO_CHANGE = (
     "actor_rollout_ref.model.path",
     "actor_rollout_ref.actor.megatron.dist_checkpointing_path",
     "actor_rollout_ref.ref.megatron.dist_checkpointing_path",
+    AGENT_WORKERS,
+    REWARD_WORKERS,
     VLLM_EXECUTOR,
 )
 _FREE_SECTIONS = (
@@ -57,18 +59,15 @@ _FREE_SECTIONS = (
 def training_identity(resolved: Mapping[str, Any]) -> dict[str, Any]:
     """Return the dotted keys of a resolved verl config that its checkpoints depend on."""
     flat = flatten(resolved)
-    return {
-        key: flat[key]
-        for key in sorted(flat)
-        if key not in _FREE_TO_CHANGE and not key.startswith(_FREE_SECTIONS) and not _is_free_path(key)
-    }
+    return {key: flat[key] for key in sorted(flat) if not _is_free(key)}
 
 
 def changed_since_start(run: str, started: Mapping[str, Any], resolved: Mapping[str, Any]) -> list[Problem]:
     """Compare a config with the identity that the run started with; one problem a changed setting."""
     now = training_identity(resolved)
     problems: dict[str, Problem] = {}
-    for key in sorted(now.keys() | started.keys()):
+    # an older version may have held keys that are free by now
+    for key in sorted(now.keys() | {key for key in started if not _is_free(key)}):
         if now.get(key) == started.get(key):
             continue
         setting = OWNED.get(key, f"verl.{key}")
@@ -102,6 +101,8 @@ def next_name(run: str) -> str:
     return f"{stem}-{int(number) + 1}" if dash and number.isdigit() else f"{run}-2"
 
 
-def _is_free_path(key: str) -> bool:
-    # derived by verl from the model's path and the data's limits
-    return key.endswith((".hf_config_path", ".tokenizer_path")) or key == "model_engine"
+def _is_free(key: str) -> bool:
+    if key in _FREE_TO_CHANGE or key.startswith(_FREE_SECTIONS) or key == "model_engine":
+        return True
+    # derived by verl from the model's path
+    return key.endswith((".hf_config_path", ".tokenizer_path"))

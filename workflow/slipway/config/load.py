@@ -178,14 +178,22 @@ def _read_leniently(kind: type[Section], key: str, raw: Any, problems: list[Prob
 
 
 def _explain(kind: type[schema.Settings], key: str, raw: Any, fault: Any) -> Problem:
-    location = [str(part) for part in fault["loc"] if not _is_union_tag(part)]
-    full = ".".join([key, *location])
+    location = [part for part in fault["loc"] if not _is_union_tag(part)]
+    full = key + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
     value = fault.get("input")
     match fault["type"]:
         case "extra_forbidden":
-            return unknown_key(full, value, _fields_at(kind, location[:-1]))
+            return unknown_key(full, value, _fields_at(kind, [str(part) for part in location[:-1]]))
         case "missing":
             return Problem(full, None, "missing; it has no default.")
+        case "model_type":
+            return Problem(full, value, f"expected a mapping of settings, got {type(value).__name__}.")
+        case "too_short" | "too_long":
+            bound = "least" if fault["type"] == "too_short" else "most"
+            count = fault["ctx"].get("min_length", fault["ctx"].get("max_length"))
+            return Problem(full, value, f"the list has {len(value)} entries, expected at {bound} {count}.")
+        case "string_too_short":
+            return Problem(full, value, "expected text, got none.")
         case "value_error":
             return Problem(full, None, f"{fault['ctx']['error']}.")
         case _:
@@ -294,7 +302,12 @@ def _check_references(config: schema.Config, raw: Mapping[str, Any]) -> list[Pro
                 Problem(f"data.{run.data}.train", 0, f"runs.{name} trains on it.", "Give the number of problems.")
             )
         for index, evaluation_name in enumerate(run.evaluation):
-            check_name(f"runs.{name}.evaluation[{index}]", evaluation_name, "evaluation")
+            key = f"runs.{name}.evaluation[{index}]"
+            if evaluation_name not in run.evaluation[:index]:
+                check_name(key, evaluation_name, "evaluation")
+            else:
+                why = "is named twice, and would count twice where p is corrected for the number of evaluations."
+                problems.append(Problem(key, evaluation_name, why, "Leave one out."))
     return problems
 
 
@@ -357,13 +370,26 @@ def _check_selection(name: str, run: schema.Run, select_on: str, config: schema.
         common = min(mine.stop, its.stop) - max(mine.start, its.start)
         if common > 0:
             why = f"{common} of its questions are also those of evaluation.{other}, which reports on what it chooses."
-            half = heldout // 2
-            remedy = (
-                f"Split data.{chooses.data}: evaluation.{select_on}.questions: {half} and "
-                f"evaluation.{other}.skip_questions: {half}, say."
-            )
+            remedy = _apart(select_on, chooses, mine, other, reported, heldout)
             problems.append(Problem(key, select_on, why, remedy))
     return problems
+
+
+def _apart(
+    select_on: str, chooses: schema.Evaluation, mine: range, other: str, reported: schema.Evaluation, heldout: int
+) -> str:
+    """Return how two evaluations of one data set come to ask different questions; `mine` are those that choose."""
+    whole = ", questions: null" if reported.questions is not None else ""
+    if mine.start == 0 and mine.stop < heldout:
+        return f"Let evaluation.{other} have skip_questions: {mine.stop}{whole}."
+    half = heldout // 2
+    if half == 0:
+        return f"Raise data.{chooses.data}.heldout, which is {heldout}: it cannot be split."
+    none = "skip_questions: 0, " if chooses.skip_questions else ""
+    return (
+        f"Split them: evaluation.{select_on} with {none}questions: {half}, evaluation.{other} with "
+        f"skip_questions: {half}{whole}."
+    )
 
 
 def _asked(evaluation: schema.Evaluation, heldout: int) -> range:

@@ -5,7 +5,9 @@ use. Keys are strict: unknown ones are refused, and nothing is converted from on
 like `1e-6`, which YAML 1.1 reads as text.
 """
 
+import difflib
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
@@ -23,6 +25,19 @@ _FILE_ENDING = re.compile(r"\.(jsonl|csv)(\.gz|\.bz2|\.xz)?$|\.parquet$")
 _LARGEST = 2**31 - 1
 
 Task = Literal["reasoning_gym", "math", "multiple_choice", "code"]
+
+# What each task reads of a record, so what `columns` may name: see `slipway.data.tasks`, one module a task.
+FIELDS: Mapping[str, tuple[str, ...]] = {
+    "math": ("question", "problem", "answer", "solution"),
+    "multiple_choice": ("question", "choices", "answer"),
+    "code": (
+        *("prompt", "canonical_solution", "test", "entry_point"),  # HumanEval
+        *("text", "code", "test_list", "test_setup_code"),  # MBPP
+        *("question", "solutions", "input_output", "starter_code"),  # APPS
+    ),
+}
+# Of every task: what a problem is called in figures by group.
+LABELS = ("difficulty", "category")
 
 Real = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 Positive = Annotated[int, Field(ge=1, le=_LARGEST)]
@@ -279,6 +294,13 @@ class Data(Settings):
                 raise ValueError(f"sources[{index}]: task {self.task} needs `{wanted}`")
             if given := [key for key in refused if getattr(source, key)]:
                 raise ValueError(f"sources[{index}].{given[0]}: task {self.task} does not take it; it takes `{wanted}`")
+            known = (*FIELDS.get(self.task, ()), *LABELS)
+            if unknown := [field for field in source.columns if field not in known]:
+                near = difflib.get_close_matches(unknown[0], known, n=1)
+                remedy = f"did you mean {near[0]}" if near else f"its fields are {', '.join(known)}"
+                raise ValueError(
+                    f"sources[{index}].columns.{unknown[0]}: task {self.task} reads no such field; {remedy}"
+                )
         return self
 
     @model_validator(mode="after")

@@ -26,6 +26,10 @@ REF = "actor_rollout_ref.ref"
 ROLLOUT = "actor_rollout_ref.rollout"
 # in which processes vLLM runs
 VLLM_EXECUTOR = f"{ROLLOUT}.engine_kwargs.vllm.distributed_executor_backend"
+# how many processes carry prompts and answers, score them, and keep them
+AGENT_WORKERS = f"{ROLLOUT}.agent.num_workers"
+REWARD_WORKERS = "reward.num_workers"
+STORAGE_UNITS = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
 
 # Megatron asserts on load that its schedule's length is the checkpoint's. A constant schedule does not use the
 # length, so a number that no run reaches lets a run be prolonged.

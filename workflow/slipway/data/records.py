@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from slipway.config.schema import LABELS
 from slipway.errors import SlipwayError
 
 
@@ -22,10 +23,6 @@ class Problem:
     answer: str
     metadata: dict[str, Any]
     demonstration: str | None = None
-
-
-# Fields of every task, read only where the source's `columns` name them: what a problem is called in figures by group.
-LABELS = ("difficulty", "category")
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,7 @@ class Record:
         raise SlipwayError(f"{self.where}: {column} is {kind} ({str(value)[:80]}), expected text")
 
     def labels(self) -> dict[str, str]:
-        """Return what the source says of difficulty and category, as text; without those that it does not know."""
+        """Return what the columns that `columns` names for difficulty and category hold, as text, where not empty."""
         found = {field: self.text(field).strip() for field in LABELS if field in self.columns}
         return {field: text for field, text in found.items() if text}
 

@@ -77,6 +77,11 @@ def questions_digest(questions: Iterable[Question]) -> str:
     return fingerprint([_kept(question) for question in questions])
 
 
+def problems_digest(questions: Iterable[Question]) -> str:
+    """Return a digest of what is asked and what is right, in this order; other reward settings do not change it."""
+    return questions_digest(question.with_reward("") for question in questions)
+
+
 # Of `extra_info` what scoring reads; the rest says where in its source a problem was.
 _SCORED_BY = ("question_id", "entry", "reward")
 

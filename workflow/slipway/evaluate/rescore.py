@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from slipway.errors import SlipwayError
-from slipway.evaluate.questions import Question, questions_digest, read_kept_questions
+from slipway.evaluate.questions import Question, problems_digest, questions_digest, read_kept_questions
 from slipway.evaluate.samples import Sample, answers_digest, read_samples
 from slipway.evaluate.scoring import STAGE, VERSION, questions_file, samples_file, score_and_keep, scorers
 from slipway.manifest import open_product
@@ -22,7 +22,7 @@ def rescore(which: str, rewards: Mapping[str, str], manifest_path: Path, folder:
 
     `which` is the evaluated model; `rewards` are the reward settings, as JSON text, of each evaluation of the run. Says
     what changed. What it writes equals what rule `evaluate` would make of the same answers and settings. Raises
-    `SlipwayError` when there are no answers, not those of every evaluation, or when they were altered.
+    `SlipwayError` when there are no answers, not those of every evaluation, or when they or the questions were altered.
     """
     with open_product(STAGE, manifest_path, folder, {}) as product:
         done = product.completed()
@@ -56,7 +56,12 @@ def rescore(which: str, rewards: Mapping[str, str], manifest_path: Path, folder:
 def _read(folder: Path, name: str, recorded: Mapping[str, Any], reward: str) -> tuple[list[Question], list[Sample]]:
     questions = read_kept_questions(questions_file(folder, name))
     samples = read_samples(samples_file(folder, name))
-    # not the file's digest: a rescoring that was killed has written other scores already
+    # not the files' digests: a rescoring that was killed has written other rewards and scores already
+    if problems_digest(questions) != recorded.get("problems", problems_digest(questions)):
+        raise SlipwayError(
+            f"{questions_file(folder, name)}: these are not the questions that the model was asked: the file was "
+            "altered. Run rule evaluate, which writes it again from the data"
+        )
     if answers_digest(sample.unscored for sample in samples) != recorded.get("answers"):
         raise SlipwayError(
             f"{samples_file(folder, name)}: these are not the answers that the model gave: the file was altered. Run "

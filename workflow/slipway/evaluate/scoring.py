@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from slipway.evaluate.metrics import summarise
-from slipway.evaluate.questions import Question, group_questions, write_questions
+from slipway.evaluate.questions import Question, group_questions, problems_digest, write_questions
 from slipway.evaluate.samples import Answer, Sample, answers_digest, write_samples
 from slipway.rewards import score
 
 STAGE = "evaluate"
 # Raised when equal inputs would give other samples or metrics; answers have a version of their own (`answering`).
-VERSION = 4
+VERSION = 5
 
 
 def scorers() -> dict[str, str]:
@@ -43,7 +43,7 @@ def score_and_keep(
     write_questions(questions_file(folder, evaluation), questions)
     write_samples(samples_file(folder, evaluation), samples)
     metrics = summarise(samples, each, group_questions(questions))
-    return samples, metrics | {"answers": answers_digest(answers)}
+    return samples, metrics | {"problems": problems_digest(questions), "answers": answers_digest(answers)}
 
 
 def score_answer(question: Question, answer: Answer) -> Sample:

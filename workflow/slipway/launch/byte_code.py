@@ -4,6 +4,7 @@ Images and read-only file systems often forbid that. Then each of a training's p
 which doubles the time of imports; the processes start one after the other, six or more of them.
 """
 
+import contextlib
 import importlib.util
 import os
 from collections.abc import Mapping
@@ -18,12 +19,18 @@ PACKAGES = ("torch", "transformers", "verl", "megatron.core", "vllm")
 def environment_for(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables by which Python keeps byte code; none where it does so, or is told where to, already.
 
-    The folder is one of the user's own: whoever can write to it decides what later processes run.
+    The folder is one of the user's own, made here: whoever can write to it decides what later processes run. Where it
+    cannot be written to either, nothing is returned.
     """
     if FOLDER in environment or not any(_is_compiled_each_time(package, environment) for package in PACKAGES):
         return {}
     cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return {FOLDER: str(cache / "slipway" / "byte-code"), FORBIDDEN: ""}
+    folder = cache / "slipway" / "byte-code"
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+        return {}
+    return {FOLDER: str(folder), FORBIDDEN: ""}
 
 
 def _is_compiled_each_time(package: str, environment: Mapping[str, str]) -> bool:

@@ -1,13 +1,17 @@
 """Loaded by every process that imports verl (`VERL_USE_EXTERNAL_MODULES`): what Slipway changes about a training.
 
-It registers our trainer where one is built, corrects mbridge's DeepSeek-V3 where mbridge is used, and makes rows of
-nested tensors cheap where there are such tensors.
+It registers our trainer where one is built, corrects mbridge's DeepSeek-V3 where mbridge is used, makes rows of nested
+tensors and the balancing of batches cheap where there are such, and keeps start-up's objects out of garbage collections.
 """
 
 import importlib
 from types import ModuleType
 
 import wrapt
+
+from slipway.launch import garbage
+
+garbage.install()
 
 
 # Importing a trainer takes seconds, and most of verl's processes need none.
@@ -25,3 +29,8 @@ def _correct_deepseek(_module: ModuleType) -> None:
 @wrapt.when_imported("torch.nested._internal.ops")
 def _cheapen_rows(_module: ModuleType) -> None:
     importlib.import_module("slipway.launch.nested_rows").install()
+
+
+@wrapt.when_imported("verl.utils.seqlen_balancing")
+def _balance_numbers(_module: ModuleType) -> None:
+    importlib.import_module("slipway.launch.balancing").install()

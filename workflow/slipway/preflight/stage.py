@@ -27,7 +27,7 @@ from slipway.preflight.static import check_run
 from slipway.preflight.subject import Subject
 from slipway.preflight.versions import check_kernels, check_pairs, installed
 
-VERSION = 6
+VERSION = 7
 
 logger = logging.getLogger(__name__)
 

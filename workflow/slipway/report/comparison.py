@@ -62,9 +62,20 @@ def check_pair(base: Evaluated, final: Evaluated) -> None:
     check_same_evaluations(base, final)
 
 
+# What evaluations depend on besides their settings, as `evaluate` records it, and how to make it the same.
+_MEASURED_BY = {
+    "version": "score both again by `scripts/evaluate.py --rescore`, which generates nothing",
+    "engine": "evaluate both where the same engine is installed",
+}
+
+
 def check_same_evaluations(base: Evaluated, final: Evaluated) -> None:
-    """Refuse two results that are of different evaluations or settings."""
+    """Refuse two results that are of different evaluations or settings, or of another engine or version of scoring."""
     one, other = base.checkpoint, final.checkpoint
+    for name, remedy in _MEASURED_BY.items():
+        before, after = base.manifest.inputs.get(name), final.manifest.inputs.get(name)
+        if before != after:
+            raise SlipwayError(f"{one} was evaluated by {name} {before}, {other} by {name} {after}; {remedy}")
     if set(base.metrics) != set(final.metrics):
         raise SlipwayError(
             f"{one} was evaluated on {sorted(base.metrics)}, {other} on {sorted(final.metrics)}; run evaluate again"

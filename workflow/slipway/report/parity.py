@@ -92,9 +92,10 @@ def _obstacles(
         return
     if record.questions != questions:
         yield "the held-out questions, or their reward, have changed since"
-    if settings.questions is not None or record.most_questions > 0:
+    if settings.skip_questions or settings.questions is not None or record.most_questions > 0:
         theirs, ours = (str(n) if n > 0 else "all" for n in (record.most_questions, settings.questions or -1))
-        yield f"questions: {theirs} in validation, {ours} in the evaluation, which need not be the same ones"
+        after = f" after the first {settings.skip_questions}" if settings.skip_questions else ""
+        yield f"questions: {theirs} in validation, {ours}{after} in the evaluation, which need not be the same ones"
     length = settings.max_response_length or run.grpo.max_response_length
     pairs = [
         ("temperature", record.temperature, settings.temperature),

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slipway.config import schema
-from slipway.config.source_paths import source_path
+from slipway.config.source_paths import is_of_package, source_path
 from slipway.data.sources.base import Block
 from slipway.errors import SlipwayError
 from slipway.manifest import hash_file
@@ -38,6 +38,7 @@ LARGEST_FIELD = 2**30
 def open_files(settings: schema.Source, key: str) -> "FileSource | None":
     """Open the files at `path`; None when it can only be a hub's name, or a folder for `datasets` to read."""
     path = source_path(str(settings.path))
+    _refuse_settings_of_a_hub(settings, path, key)
     if path.is_dir() and not settings.split and not settings.config:
         if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
             return None  # saved by datasets
@@ -55,6 +56,19 @@ def open_files(settings: schema.Source, key: str) -> "FileSource | None":
     if _kind(path):
         raise SlipwayError(f"{key}.path: {settings.path!r}: no such file")
     return None
+
+
+def _refuse_settings_of_a_hub(settings: schema.Source, path: Path, key: str) -> None:
+    """Refuse what chooses a part of a hub's data set, where it would choose nothing."""
+    if not path.exists():
+        return
+    # a folder that `datasets` reads may have parts
+    whole = path.is_file() or is_of_package(str(settings.path))
+    for name in ("revision", "config", "split") if whole else ("revision",):
+        if value := getattr(settings, name):
+            raise SlipwayError(
+                f"{key}.{name}: {value!r} belongs to a hub's data set, but {settings.path!r} lies here; leave it out"
+            )
 
 
 @dataclass(frozen=True)

@@ -92,8 +92,6 @@ def _load(name: str, settings: schema.Source, key: str, commit: str) -> datasets
 
 
 def _folder(path: Path, settings: schema.Source, key: str) -> datasets.Dataset:
-    if settings.revision is not None:
-        raise SlipwayError(f"{key}.revision: {settings.revision!r} belongs to a hub's data set, but {path} is a folder")
     try:
         if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
             saved = datasets.load_from_disk(str(path))

@@ -1,7 +1,8 @@
 """Loaded by every process that imports verl (`VERL_USE_EXTERNAL_MODULES`): what Slipway changes about a training.
 
 It registers our trainer where one is built, corrects mbridge's DeepSeek-V3 where mbridge is used, makes rows of nested
-tensors and the balancing of batches cheap where there are such, and keeps start-up's objects out of garbage collections.
+tensors and the balancing of batches cheap where there are such, and keeps start-up's objects out of collections of
+garbage.
 """
 
 import importlib

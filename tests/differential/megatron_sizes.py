@@ -1,6 +1,6 @@
 """Builds Megatron-core's own models, one rank at a time, and counts their parameters; test_sizes.py beside it runs it.
 
-Nothing here comes from `slipway`: this is the independent side of the comparison. mbridge describes the model as
+No count here comes from `slipway`: this is the independent side of the comparison. mbridge describes the model as
 verl has it do; `torch.distributed`'s fake backend stands for the other ranks, and the meta device for memory.
 Standard input: a JSON list of {"config": content of a config.json, "world": ranks, "layout": arguments of
 initialize_model_parallel, "extra": fields of TransformerConfig}. Standard output: for each, for each pipeline rank, the
@@ -14,15 +14,15 @@ import sys
 import torch
 import torch.distributed as dist
 from mbridge import AutoBridge
-from mbridge.models.deepseek_v3 import DeepseekV3Bridge
 from megatron.core import parallel_state
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.transformer import multi_latent_attention
 from megatron.core.transformer.identity_op import IdentityOp
-from megatron.core.transformer.transformer_config import MLATransformerConfig
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoConfig
+
+import slipway.launch.registration  # noqa: F401  # corrects mbridge's DeepSeek-V3, as in every process of verl
 
 
 class Replicated(torch.nn.Module):
@@ -53,7 +53,6 @@ def rank_parameters(case: dict, rank: int) -> dict[str, int]:
     """Build what one rank has, all of its model chunks."""
     hf = AutoConfig.for_model(**case["config"])
     hf.rope_theta = 10000.0  # mbridge 0.15.1 reads it where transformers 5 no longer has it
-    hf.num_nextn_predict_layers = 0  # as verl sets it unless multi-token prediction is switched on
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=case["world"])
     parallel_state.initialize_model_parallel(create_gloo_process_groups=False, **case["layout"])
     try:
@@ -68,6 +67,7 @@ def rank_parameters(case: dict, rank: int) -> dict[str, int]:
             moe_shared_expert_overlap=False,
             persist_layer_norm=False,
             attention_backend="local",
+            mtp_num_layers=None,  # as verl sets it unless multi-token prediction is switched on
             **case["extra"],
         )
         counts: dict[str, int] = {}
@@ -100,18 +100,11 @@ def rank_parameters(case: dict, rank: int) -> dict[str, int]:
         dist.destroy_process_group()
 
 
-def mla_config(**arguments: object) -> MLATransformerConfig:
-    """Build it without an argument that mbridge 0.15.1 gives and megatron-core 0.16.1 no longer has."""
-    arguments.pop("max_position_embeddings", None)
-    return MLATransformerConfig(**arguments)
-
-
 def main() -> None:
     torch.cuda.current_device = lambda: torch.device("meta")
     torch.cuda.Stream = object  # the token dispatcher makes one
     torch.Tensor.cuda = lambda tensor: tensor  # a tied embedding's copies meet in an all-reduce
     multi_latent_attention.TELinear = Replicated
-    DeepseekV3Bridge.TransformerConfigClass = staticmethod(mla_config)
     results = []
     for case in json.load(sys.stdin):
         stages = case["layout"]["pipeline_model_parallel_size"]

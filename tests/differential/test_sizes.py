@@ -35,6 +35,8 @@ LATENT = {
     "qk_rope_head_dim": 8,
     "v_head_dim": 12,
     "num_key_value_heads": 8,
+    "n_group": 1,
+    "topk_group": 1,
 }
 MODELS = {
     "llama": {"architectures": ["LlamaForCausalLM"], "model_type": "llama"},

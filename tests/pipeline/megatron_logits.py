@@ -1,6 +1,7 @@
 """Loads converted checkpoints into real Megatron models on two ranks, and saves their logits; test_convert.py runs it.
 
-Nothing here comes from `slipway.convert` or `slipway.models`: this is the independent side of the comparison.
+Nothing here comes from `slipway.convert`: this is the independent side of the comparison. DeepSeek-V3 is built by
+verl's bridge, as Slipway corrects it; the others are described here.
 Argument: a JSON file with {"folder": for results, "layouts": [[tp, pp, ep], ...], "tokens": [[id, ...], ...],
 "models": {name: {"hf": folder, "checkpoint": folder}}}. Layouts are [TP, PP, EP]; EP is 1 for dense models.
 """
@@ -14,6 +15,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from mbridge import AutoBridge
+from mbridge.core import llm_bridge
 from megatron.core import dist_checkpointing, parallel_state
 from megatron.core.dist_checkpointing.validation import StrictHandling
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
@@ -21,9 +24,16 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.tensor_parallel import random
 from megatron.core.transformer import TransformerConfig
 from megatron.core.transformer.moe import moe_utils, token_dispatcher
+from transformers import AutoConfig
 
+import slipway.launch.registration  # noqa: F401  # as every process of verl does
 from slipway.cpu import torch_cuda
-from slipway.cpu.megatron import cpu_layer_spec, patch_dispatcher, patch_router
+from slipway.cpu.megatron import (
+    cpu_layer_spec,
+    patch_dispatcher,
+    patch_mbridge,
+    patch_router,
+)
 
 RANKS = 2
 
@@ -31,7 +41,7 @@ RANKS = 2
 def experts_of(hf: dict) -> dict:
     """Return the settings of a mixture of experts as transformers computes it, from its own modelling code."""
     kind = hf["model_type"]
-    count = hf.get("num_local_experts") or hf.get("num_experts")
+    count = hf.get("num_local_experts") or hf.get("num_experts") or hf.get("n_routed_experts")
     if not count:
         return {}
     return {
@@ -48,7 +58,10 @@ def experts_of(hf: dict) -> dict:
     }
 
 
-def build(hf: dict, tensor: int, pipeline: int, expert: int) -> GPTModel:
+def build(folder: Path, tensor: int, pipeline: int, expert: int) -> GPTModel:
+    hf = json.loads((folder / "config.json").read_text())
+    if hf["model_type"] == "deepseek_v3":
+        return build_by_bridge(folder)
     config = TransformerConfig(
         num_layers=hf["num_hidden_layers"],
         hidden_size=hf["hidden_size"],
@@ -91,6 +104,24 @@ def build(hf: dict, tensor: int, pipeline: int, expert: int) -> GPTModel:
     ).eval()
 
 
+def build_by_bridge(folder: Path) -> GPTModel:
+    """Build what verl does (MegatronEngine._build_tf_config), in float32 and without CUDA's kernels."""
+    bridge = AutoBridge.from_config(AutoConfig.from_pretrained(folder), dtype=torch.float32)
+    bridge.set_extra_args(
+        mtp_num_layers=None,
+        attention_backend="auto",
+        moe_grouped_gemm=False,
+        moe_shared_expert_overlap=False,
+        persist_layer_norm=False,
+        use_cpu_initialization=True,
+    )
+    provider = bridge._model_provider([])
+    model = provider(parallel_state.is_pipeline_first_stage(), parallel_state.is_pipeline_last_stage())
+    if model.post_process:
+        model.output_layer.gather_output = True
+    return model.eval()
+
+
 @torch.no_grad()
 def logits(model: GPTModel, tokens: torch.Tensor) -> torch.Tensor:
     """Return [batch, sequence, vocabulary] on the last stage, hidden states on the others."""
@@ -123,7 +154,7 @@ def run_rank(rank: int, job: dict) -> None:
             hf = json.loads((Path(model["hf"]) / "config.json").read_text())
             if expert > 1 and not experts_of(hf):
                 continue
-            megatron = build(hf, tensor, pipeline, expert)
+            megatron = build(Path(model["hf"]), tensor, pipeline, expert)
             # as verl.utils.model.load_mcore_dist_weights does, but with a clear error about keys that are not there
             dist_checkpointing.load(
                 megatron.sharded_state_dict(), model["checkpoint"], strict=StrictHandling.RAISE_UNEXPECTED
@@ -142,6 +173,7 @@ def main() -> None:
     torch_cuda.redirect_megatron_rng(random)
     patch_router(moe_utils)
     patch_dispatcher(token_dispatcher)
+    patch_mbridge(llm_bridge)
     # Importing Megatron takes seconds of CPU: once for all ranks.
     fork = multiprocessing.get_context("fork")
     ranks = [fork.Process(target=run_rank, args=(rank, job)) for rank in range(RANKS)]

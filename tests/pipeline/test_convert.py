@@ -52,11 +52,14 @@ def make_model(kind: str) -> PreTrainedModel:
     for parameter in model.parameters():
         around = 1.0 if parameter.ndim == 1 else 0.0
         parameter.data.copy_(around + 0.15 * torch.randn(parameter.shape, generator=generator))
+    for name, buffer in model.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            buffer.copy_(0.15 * torch.randn(buffer.shape, generator=generator))
     return model.eval()
 
 
 DENSE = ["qwen2", "qwen2-tied", "qwen3", "llama", "mistral"]
-MIXTURES = ["mixtral", "qwen2-moe", "qwen3-moe"]
+MIXTURES = ["mixtral", "qwen2-moe", "qwen3-moe", "deepseek-v3", "deepseek-v3-whole-queries"]
 KINDS = DENSE + MIXTURES
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from slipway.cpu.environment import environment
+from slipway.launch import with_registration
 
 pytestmark = pytest.mark.verl
 
@@ -56,7 +58,7 @@ def run_engine(model: Path, folder: Path, name: str, *options: object, tp: int =
         processes.append(
             subprocess.Popen(
                 list(map(str, command)),
-                env=cpu_environment(ranks) | variables,
+                env=with_registration(cpu_environment(ranks)) | variables,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -109,6 +111,10 @@ def test_first_weights_are_the_hugging_face_ones(model, unbroken):
 
 
 def test_a_step_goes_against_the_gradient_that_transformers_computes(model, tmp_path):
+    assert_goes_against_the_gradient(model, run_engine(model, tmp_path, "run", "--train", 1))
+
+
+def assert_goes_against_the_gradient(model: Path, trained: Result) -> None:
     """Adam's first step moves each weight by the learning rate against the sign of its gradient."""
     import engine_rank
     import torch
@@ -122,7 +128,6 @@ def test_a_step_goes_against_the_gradient_that_transformers_computes(model, tmp_
         for ids, mask in rows
     )
     (loss / sum(int(mask.sum()) for _, mask in rows)).backward()
-    trained = run_engine(model, tmp_path, "run", "--train", 1)
     gradients = {name: parameter.grad for name, parameter in reference.named_parameters()}
     norm = torch.sqrt(sum((gradient**2).sum() for gradient in gradients.values())).item()
     assert trained.grad_norms == pytest.approx([norm], rel=2**-6)
@@ -176,6 +181,30 @@ def test_training_from_a_converted_checkpoint(model, unbroken, tmp_path):
     assert differences(result.weights["start"], expected.weights["start"]) == {}
     assert result.losses == expected.losses[:1]
     assert (checkpoint / "model" / "dist_ckpt" / ".metadata").is_file()
+
+
+def test_latent_attention_trains_from_a_converted_checkpoint(model, tmp_path):
+    """DeepSeek-V3 with dense layers alone: megatron-core's experts for the CPU have other names than mbridge's."""
+    import small_models
+    import torch
+    from safetensors.torch import load_file
+
+    from slipway.convert.to_megatron import CHECKPOINT, convert_megatron
+
+    source = tmp_path / "model"
+    shutil.copytree(model, source)  # the tokenizer
+    sizes = {"vocab_size": 384, "hidden_size": 32, "intermediate_size": 48, "max_position_embeddings": 64}
+    layers = {"num_hidden_layers": 2, "first_k_dense_replace": 2, "num_attention_heads": 4}
+    torch.manual_seed(0)
+    small_models.build("deepseek-v3", sizes | layers).save_pretrained(source)
+    convert_megatron(source, tmp_path / "megatron")
+    options = ("--converted", tmp_path / "megatron" / CHECKPOINT, "--train", 1)
+    single, parallel = (run_engine(source, tmp_path, f"tp{tp}", *options, tp=tp) for tp in (1, 2))
+    expected = {name: weight.to(torch.bfloat16) for name, weight in load_file(source / "model.safetensors").items()}
+    for result in (single, parallel):
+        assert differences(expected, result.weights["start"]) == {}
+        assert_goes_against_the_gradient(source, result)
+    assert parallel.losses[0] == pytest.approx(single.losses[0], rel=2**-8)
 
 
 PRETEND_GPU = """

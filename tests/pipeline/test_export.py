@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from transformers import Qwen2ForCausalLM
 
 from slipway.convert.to_hf import ACTOR_WEIGHTS, export_hf
-from slipway.convert.to_megatron import CHECKPOINT, convert_megatron
+from slipway.convert.to_megatron import CHECKPOINT, TENSORS, convert_megatron
 from slipway.errors import SlipwayError
 from slipway.manifest import open_product, read_manifest
 from slipway.models.weights import INDEX, read_tensors, tensor_digests, weights_digest
@@ -88,11 +88,15 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
         ("mixtral", {}),
         ("qwen2-moe", {"shard": "10KB"}),
         ("qwen3-moe", {"shard": "10KB"}),
+        ("deepseek-v3", {"shard": "10KB"}),
         ("qwen2", {"shard": "10KB"}),
         ("qwen2", {"dtype": torch.float32}),
         ("qwen2", {"vocab_multiple": 64}),
     ],
-    ids=["llama", "qwen2", "tied", "qwen3", "mixtral", "qwen2-moe", "qwen3-moe", "sharded", "float32", "padded"],
+    ids=[
+        *("llama", "qwen2", "tied", "qwen3", "mixtral", "qwen2-moe", "qwen3-moe", "deepseek-v3"),
+        *("sharded", "float32", "padded"),
+    ],
 )
 def test_what_was_trained_comes_out_in_the_shape_of_the_base(tmp_path, kind, options):
     made = make(tmp_path, kind, **options)
@@ -129,6 +133,30 @@ def test_a_tied_output_layer_that_is_stored_follows_the_embedding(tmp_path):
     after, trained = weights(tmp_path / "out"), weights(made.model)
     assert torch.equal(after["lm_head.weight"], trained["model.embed_tokens.weight"])
     assert torch.equal(after["model.rotary_emb.inv_freq"], torch.arange(4.0))
+
+
+def test_layers_that_predict_further_tokens_stay_those_of_the_base(tmp_path):
+    """As DeepSeek-V3 is published: such a layer after the last, and the router's bias in float32 beside bfloat16."""
+    made = make(tmp_path, "deepseek-v3")
+    config = json.loads((made.base / "config.json").read_text())
+    (made.base / "config.json").write_text(json.dumps(config | {"num_nextn_predict_layers": 1}))
+    stored = load_file(made.base / "model.safetensors")
+    bias = "model.layers.2.mlp.gate.e_score_correction_bias"
+    stored[bias] = stored[bias].float() + 0.1
+    further = {f"model.layers.3.{name}": torch.randn(5, 3) for name in ("eh_proj.weight", "mlp.gate.weight")}
+    save_file(stored | further, made.base / "model.safetensors", metadata={"format": "pt"})
+    export_hf(made.train, made.base, tmp_path / "out")
+    after, trained = weights(tmp_path / "out"), weights(made.model)
+    assert after.keys() == stored.keys() | further.keys()
+    assert all(torch.equal(after[name], tensor) for name, tensor in further.items())
+    assert after[bias].dtype == torch.float32
+    assert torch.equal(after[bias], trained[bias].float())
+    facts = read_manifest(tmp_path / "out/manifest.json", "export_hf").facts
+    assert facts["changed"] == len(stored) - 1  # the other layer's bias was not trained
+    convert_megatron(made.base, tmp_path / "converted")
+    converted = json.loads((tmp_path / "converted" / TENSORS).read_text())
+    assert converted.keys() == stored.keys()
+    assert converted[bias]["dtype"] == "F32"
 
 
 def test_the_manifest_says_what_changed_and_the_digest_of_the_weights(tmp_path):

@@ -34,6 +34,28 @@ QWEN3 = {
 _MOE = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
 QWEN3_MOE = {**QWEN2, **_MOE, "architectures": ["Qwen3MoeForCausalLM"], "norm_topk_prob": True}
 QWEN2_MOE = {**QWEN2, **_MOE, "architectures": ["Qwen2MoeForCausalLM"], "shared_expert_intermediate_size": 96}
+DEEPSEEK = {
+    "architectures": ["DeepseekV3ForCausalLM"],
+    "num_hidden_layers": 4,
+    "hidden_size": 64,
+    "num_attention_heads": 8,
+    "intermediate_size": 96,
+    "vocab_size": 320,
+    "max_position_embeddings": 128,
+    "n_routed_experts": 16,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 4,
+    "n_group": 4,
+    "topk_group": 2,
+    "moe_intermediate_size": 24,
+    "first_k_dense_replace": 1,
+    "q_lora_rank": 20,
+    "kv_lora_rank": 12,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 6,
+}
+YARN = {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096, "mscale": 1.0, "mscale_all_dim": 1.0}
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
     "num_hidden_layers": 32,
@@ -85,15 +107,9 @@ def test_architectures_that_are_no_list_of_names_are_refused(names):
         architecture_from_config({**QWEN2, "architectures": names})
 
 
-def test_what_can_only_be_planned_for_is_refused_with_the_reason():
-    config = {**QWEN2, "architectures": ["DeepseekV3ForCausalLM"]}
-    with pytest.raises(SlipwayError, match=r"DeepseekV3ForCausalLM can be planned for .* max_position_embeddings"):
-        architecture_from_config(config)
-
-
 @pytest.mark.parametrize("names", [[], None, ["GPT2LMHeadModel"]])
 def test_other_architectures_are_refused_with_those_that_work(names):
-    with pytest.raises(SlipwayError, match="not supported; supported are LlamaForCausalLM, MistralForCausalLM"):
+    with pytest.raises(SlipwayError, match=r"not supported; supported are .*LlamaForCausalLM, MistralForCausalLM"):
         architecture_from_config({**QWEN2, "architectures": names})
 
 
@@ -114,6 +130,23 @@ def test_other_architectures_are_refused_with_those_that_work(names):
         (QWEN2_MOE, {"norm_topk_prob": True}, "norm_topk_prob is True"),
         (QWEN2_MOE, {"qkv_bias": False}, "qkv_bias is False"),
         (QWEN3, {"attention_bias": True}, "attention_bias is True"),
+        (QWEN3, {"quantization_config": {"quant_method": "awq"}}, "quantization_config says that its weights are"),
+        (DEEPSEEK, {"quantization_config": {"quant_method": "fp8"}}, r"write this one as such .* remove quantization"),
+        (DEEPSEEK, {"norm_topk_prob": False}, "norm_topk_prob is False"),
+        (
+            DEEPSEEK,
+            {"scoring_func": "softmax"},
+            "scoring_func is 'softmax'.* use a model whose scoring_func is sigmoid",
+        ),
+        (DEEPSEEK, {"topk_method": "greedy"}, "topk_method is 'greedy'"),
+        (DEEPSEEK, {"moe_layer_freq": 2}, "moe_layer_freq is 2"),
+        (DEEPSEEK, {"num_key_value_heads": 2}, "num_key_value_heads is 2, but latent attention"),
+        (DEEPSEEK, {"n_shared_experts": 0}, "n_shared_experts is 0"),
+        (DEEPSEEK, {"num_experts_per_tok": 6}, "topk_group is 2 and num_experts_per_tok 6, .*topk_group 3"),
+        (DEEPSEEK, {"rope_scaling": {"type": "linear", "factor": 4.0}}, "rope type 'linear'.* is default or yarn"),
+        (DEEPSEEK, {"rope_scaling": YARN | {"factor": None}}, "factor of its YaRN position embedding is None"),
+        (DEEPSEEK, {"rope_scaling": YARN | {"attention_factor": 1.2}}, "attention_factor 1.2"),
+        (DEEPSEEK, {"rope_scaling": YARN | {"mscale": 0}}, "mscale 0 and mscale_all_dim 1.0"),
     ],
 )
 def test_what_verls_megatron_model_leaves_out_is_refused(base, changes, said):
@@ -131,6 +164,18 @@ def test_what_verls_megatron_model_leaves_out_is_refused(base, changes, said):
 )
 def test_what_it_computes_is_not_refused(changes):
     assert architecture_from_config({**QWEN2, **changes}).layers == 28
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rope_scaling": YARN, "scoring_func": "sigmoid", "topk_method": "noaux_tc", "moe_layer_freq": 1},
+        {"n_group": 1, "topk_group": 1, "num_experts_per_tok": 6},  # one group leaves nothing to rank
+        {"q_lora_rank": None, "num_nextn_predict_layers": 1, "first_k_dense_replace": 9},
+    ],
+)
+def test_what_it_computes_of_deepseek_v3_is_not_refused(changes):
+    assert architecture_from_config({**DEEPSEEK, **changes}).layers == 4
 
 
 @pytest.mark.parametrize(

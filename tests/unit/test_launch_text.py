@@ -3,6 +3,7 @@
 import pytest
 
 from slipway.errors import SlipwayError
+from slipway.launch import EXTERNAL_MODULES, REGISTRATION
 from slipway.models.known import find_dimensions
 from slipway.preflight.command_line import judge
 from slipway.preflight.findings import errors
@@ -125,9 +126,13 @@ def test_a_sweep_is_no_launch_of_one_training():
 
 def test_a_model_that_megatron_would_change_is_refused_by_its_name():
     assert "S22" in {finding.rule for finding in errors(judge(LAUNCH, model="meta-llama/Llama-3.1-8B-Instruct"))}
-    (found,) = judge(LAUNCH, model="deepseek-ai/DeepSeek-V3")
-    assert (found.rule, found.severity) == ("S22", "warning")
     assert errors(judge(LAUNCH, model=find_dimensions("Qwen/Qwen2.5-7B-Instruct"))) == []
+
+
+def test_what_verl_alone_cannot_build_is_said_to_need_the_registered_bridge():
+    (found,) = judge(LAUNCH, model="deepseek-ai/DeepSeek-V3")
+    assert (found.rule, found.severity) == ("S19", "warning")
+    assert f"{EXTERNAL_MODULES}={REGISTRATION}." in found.remedy
 
 
 def test_a_number_beyond_all_measure_is_an_error_at_once():

@@ -36,10 +36,10 @@ def test_all_ranks_together_hold_the_model_once():
         assert together == model_parameters(model).total + copy, name
 
 
-def test_two_ways_of_counting_a_dense_model_agree():
+def test_two_ways_of_counting_a_model_agree():
     for name in known_models():
         model = find_dimensions(name)
-        if model.name in ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"):
+        if model.name != "Qwen2MoeForCausalLM":  # whose gates of shared experts only the maps have
             assert model_parameters(model).total == model.parameter_count, name
 
 

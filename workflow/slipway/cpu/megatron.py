@@ -26,6 +26,10 @@ class CpuAttention(DotProductAttention):
     Megatron's local attention refuses packed sequences, which is what verl trains with.
     """
 
+    def __init__(self, *args: Any, k_channels: int | None = None, v_channels: int | None = None, **kwargs: Any) -> None:
+        """Take the widths that latent attention gives too: the tensors have them."""
+        super().__init__(*args, **kwargs)
+
     def forward(
         self,
         query: torch.Tensor,
@@ -110,16 +114,37 @@ class CpuLayerNormColumnParallelLinear(ColumnParallelLinear):
         return super().forward(normed, *args, **kwargs)
 
 
+class CpuReplicatedLinear(torch.nn.Linear):
+    """A linear layer that every tensor-parallel rank has whole: latent attention's projections down.
+
+    Stands for Transformer Engine's with `parallel_mode="duplicated"`, the only one that Megatron gives them.
+    """
+
+    def __init__(self, input_size: int, output_size: int, *, config: Any, init_method: Any, **_kwargs: object) -> None:
+        super().__init__(input_size, output_size, bias=False, dtype=config.params_dtype)
+        if config.perform_initialization:
+            init_method(self.weight)
+        self.weight.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
+
+    def forward(self, input_: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        """Return the projection and that there is no bias."""
+        return super().forward(input_), None
+
+
 def cpu_layer_spec(block_spec: Any) -> Any:
     """Turn Megatron's local block spec into one of the layers above, in place."""
     for layer_spec in block_spec.layer_specs:
         layer = layer_spec.submodules
         attention = layer.self_attention.submodules
         attention.core_attention = CpuAttention
-        attention.linear_qkv = CpuLayerNormColumnParallelLinear
-        layer.input_layernorm = IdentityOp
-        if attention.q_layernorm not in (None, IdentityOp):
-            attention.q_layernorm = attention.k_layernorm = CpuRMSNorm
+        if hasattr(attention, "linear_kv_down_proj"):
+            _make_latent(attention)
+            layer.input_layernorm = CpuRMSNorm  # two projections read its output
+        else:
+            attention.linear_qkv = CpuLayerNormColumnParallelLinear
+            layer.input_layernorm = IdentityOp
+            if attention.q_layernorm not in (None, IdentityOp):
+                attention.q_layernorm = attention.k_layernorm = CpuRMSNorm
         mlp = layer.mlp.submodules
         if hasattr(mlp, "linear_fc1"):
             mlp.linear_fc1 = CpuLayerNormColumnParallelLinear
@@ -130,6 +155,17 @@ def cpu_layer_spec(block_spec: Any) -> Any:
         layer.sharded_state_dict_keys_map = {}
     block_spec.layer_norm = CpuRMSNorm
     return block_spec
+
+
+def _make_latent(attention: Any) -> None:
+    # not above: it imports modules of experts, one of which may be what imports this one (slipway.cpu.plugin)
+    from megatron.core.transformer import multi_latent_attention
+
+    # Megatron asks for this class itself before it takes a projection down for one that every rank has whole
+    multi_latent_attention.TELinear = CpuReplicatedLinear
+    attention.linear_q_down_proj = attention.linear_kv_down_proj = CpuReplicatedLinear
+    attention.linear_q_up_proj = attention.linear_kv_up_proj = CpuLayerNormColumnParallelLinear
+    attention.q_layernorm = attention.kv_layernorm = IdentityOp
 
 
 def _with_cpu_layers(get_block_spec: Callable[..., Any]) -> Callable[..., Any]:

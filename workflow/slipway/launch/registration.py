@@ -1,7 +1,8 @@
 """Loaded by every process that imports verl (`VERL_USE_EXTERNAL_MODULES`): what Slipway changes about a training.
 
-It registers our trainer where one is built, makes rows of nested tensors and the balancing of batches cheap where there
-are such, and keeps start-up's objects out of garbage collections.
+It registers our trainer where one is built, corrects mbridge's DeepSeek-V3 where mbridge is used, makes rows of nested
+tensors and the balancing of batches cheap where there are such, and keeps start-up's objects out of collections of
+garbage.
 """
 
 import importlib
@@ -18,6 +19,12 @@ garbage.install()
 @wrapt.when_imported("verl.trainer.ppo.v1")
 def _register(_module: ModuleType) -> None:
     importlib.import_module("slipway.launch.trainer")
+
+
+# The module of all of mbridge's models, which it registers when it is imported.
+@wrapt.when_imported("mbridge.models")
+def _correct_deepseek(_module: ModuleType) -> None:
+    importlib.import_module("slipway.launch.deepseek_bridge")
 
 
 @wrapt.when_imported("torch.nested._internal.ops")

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from slipway.errors import SlipwayError
+from slipway.models.deepseek_v3 import transformer_fields
 from slipway.models.families import FAMILIES, ExpertKeys, Family
-from slipway.models.maps import MAPS, ModelMap, Weight
+from slipway.models.maps import MAPS, ModelMap, Weight, Where
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ class Architecture:
     """First layers of a model of experts that have an MLP instead."""
     latent: LatentAttention | None = None
     """None: ordinary attention."""
+    further_token_layers: int = 0
+    """Layers after the last that predict further tokens (MTP), which verl leaves out."""
     window: int | None = None
     """How many tokens back its layers attend, which Megatron does not limit; None: to all."""
 
@@ -84,16 +87,40 @@ class Architecture:
     @property
     def weights(self) -> tuple[Weight, ...]:
         """The tensors that this model has."""
-        return self.map.weights if self.tied_embeddings else (*self.map.weights, self.map.output)
+        weights = self.map.weights if self.tied_embeddings else (*self.map.weights, self.map.output)
+        return tuple(weight for weight in weights if self._layers_with(weight))
+
+    def layer_weights(self, layer: int) -> list[Weight]:
+        """Return the tensors of a layer, which is counted from 0."""
+        return [weight for weight in self.weights if weight.per_layer and layer in self._layers_with(weight)]
+
+    def _layers_with(self, weight: Weight) -> range:
+        compressed = self.latent is not None and self.latent.query_rank is not None
+        match weight.where:
+            case Where.DENSE_LAYERS:
+                return range(self.dense_layers)
+            case Where.EXPERT_LAYERS:
+                return range(self.dense_layers, self.layers)
+            case Where.COMPRESSED_QUERIES if not compressed:
+                return range(0)
+            case Where.WHOLE_QUERIES if compressed:
+                return range(0)
+        return range(self.layers)
+
+    @property
+    def further_layers(self) -> range:
+        """Numbers that the layers of multi-token prediction have in Hugging Face's names."""
+        return range(self.layers, self.layers + self.further_token_layers)
 
     @property
     def parameter_count(self) -> int:
-        """Exact number of parameters, tied ones counted once."""
+        """Exact number of parameters, tied ones counted once; without multi-token prediction."""
         return sum(
-            (self.layers if weight.per_layer else 1)
+            (len(self._layers_with(weight)) if weight.per_layer else 1)
             * (self.experts if weight.per_expert else 1)
             * math.prod(self.shape(part.shape))
             for weight in self.weights
+            if weight.trained
             for part in weight.parts
         )
 
@@ -111,6 +138,15 @@ class Architecture:
             "shared": self.shared_intermediate_size,
             "one": 1,
         }
+        if self.latent is not None:
+            key_dim = self.head_dim - self.latent.position_dim
+            sizes |= {
+                "query_rank": self.latent.query_rank or 0,
+                "kv_rank": self.latent.key_value_rank,
+                "kv_rank_position": self.latent.key_value_rank + self.latent.position_dim,
+                "key_value": self.heads * (key_dim + self.latent.value_dim),
+                "value": self.heads * self.latent.value_dim,
+            }
         return tuple(sizes[name] for name in names)
 
 
@@ -133,14 +169,17 @@ def architecture_from_config(config: Mapping[str, Any], where: str = "config.jso
     differ from it: an architecture without a name map, biases, scaled positions, windows, another activation.
     """
     name = _first_known(config, MAPS, where)
-    for computed in FAMILIES[name].computed:
+    family = FAMILIES[name]
+    for computed in family.computed:
         value = config.get(computed.key, computed.default)
-        if bool(value) is not computed.value:
+        if (bool(value) if isinstance(computed.value, bool) else value) != computed.value:
             raise SlipwayError(
                 f"{where}: {computed.key} is {value!r}, but verl's Megatron model of a {name} {computed.why}; use a "
                 f"model whose {computed.key} is {str(computed.value).lower()}"
             )
-    _refuse_what_megatron_leaves_out(config, where)
+    _refuse_what_megatron_leaves_out(config, family, where)
+    if family.latent_attention:
+        transformer_fields(config, where)
     return dimensions_from_config(config, where)
 
 
@@ -172,6 +211,7 @@ def dimensions_from_config(config: Mapping[str, Any], where: str = "config.json"
         qkv_bias=bool(config.get(family.qkv_bias_key)) if family.qkv_bias_key else family.qkv_bias,
         qk_norm=family.qk_norm,
         latent=latent,
+        further_token_layers=(config.get(family.further_token_layers) or 0) if family.further_token_layers else 0,
         window=_size(config, "sliding_window", where) if family.windowed and config.get("sliding_window") else None,
         **(_experts(config, family.experts, layers, where) if family.experts else {}),
     )
@@ -222,7 +262,7 @@ def _experts(config: Mapping[str, Any], keys: ExpertKeys, layers: int, where: st
     if keys.shared_intermediate_size:
         shared = _size(config, keys.shared_intermediate_size, where)
     else:
-        shared = (config.get(keys.shared_count) or 0) * width if keys.shared_count else 0
+        shared = (config.get(keys.shared_count, 1) or 0) * width if keys.shared_count else 0
     return {
         "experts": _size(config, count, where),
         "experts_per_token": _size(config, "num_experts_per_tok", where),
@@ -239,27 +279,28 @@ def _first_known(config: Mapping[str, Any], known: Mapping[str, Any], where: str
     for name in names:
         if name in known:
             return str(name)
-        if name in FAMILIES and FAMILIES[name].why_only_planned:
-            raise SlipwayError(
-                f"{where}: {name} can be planned for (scripts/plan.py), but not be converted and trained: "
-                f"{FAMILIES[name].why_only_planned}; supported are {', '.join(sorted(known))}"
-            )
     found = ", ".join(names) or f"none (model_type {config.get('model_type')!r})"
     raise SlipwayError(f"{where}: architecture {found} is not supported; supported are {', '.join(sorted(known))}")
 
 
-def _refuse_what_megatron_leaves_out(config: Mapping[str, Any], where: str) -> None:
+def _refuse_what_megatron_leaves_out(config: Mapping[str, Any], family: Family, where: str) -> None:
     """Refuse what changes a model's mathematics but not its weights, and what mbridge 0.15.1 does not pass on.
 
     Conversion would be right bit for bit, and training would go on without an error: on another model than the one
     that the rollout samples from.
     """
+    if config.get("quantization_config"):
+        raise SlipwayError(
+            f"{where}: quantization_config says that its weights are quantised, which cannot be trained; take a model "
+            "in bfloat16, or write this one as such (DeepSeek's own inference/fp8_cast_bf16.py does, of FP8) and "
+            "remove quantization_config"
+        )
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     kind = (rope.get("rope_type") or rope.get("type") or "default") if isinstance(rope, dict) else rope
-    if kind != "default":
+    if kind not in ("default", *family.scaled_positions):
         raise SlipwayError(
             f"{where}: its position embedding is scaled (rope type {kind!r}), which verl's Megatron model leaves out; "
-            "use a model whose rope type is default"
+            f"use a model whose rope type is {' or '.join(('default', *family.scaled_positions))}"
         )
     windows = config.get("layer_types") or (["sliding_attention"] if config.get("use_sliding_window") else [])
     if any(kind != "full_attention" for kind in windows):

@@ -1,7 +1,7 @@
 """What an architecture's name says that its sizes do not, and which keys of `config.json` hold the rest.
 
-This is data: one `Family` per architecture, as mbridge 0.15.1 (`mbridge/models/*.py`) builds it in Megatron-core. It is
-wider than `maps.MAPS`: a model can be planned for, its memory forecast, before conversion supports it.
+This is data: one `Family` per architecture, as mbridge 0.15.1 (`mbridge/models/*.py`) builds it in Megatron-core. It
+may be wider than `maps.MAPS`: a model can be planned for, its memory forecast, before conversion supports it.
 """
 
 from collections.abc import Mapping
@@ -28,8 +28,8 @@ class Computed:
     """What verl's Megatron model of an architecture computes, whatever `config.json` says of it."""
 
     key: str
-    value: bool
-    default: bool
+    value: bool | int | str
+    default: bool | int | str
     """Of transformers, where `config.json` does not have the key."""
     why: str
 
@@ -51,8 +51,10 @@ class Family:
     """Whether keys and values come from a compressed vector (MLA)."""
     windowed: bool = False
     """Whether `sliding_window` alone, where it is set, limits how far back every layer attends."""
-    why_only_planned: str = ""
-    """Why it can be planned for, and not be converted and trained; empty: it can, or has no map yet."""
+    scaled_positions: tuple[str, ...] = ()
+    """Ways in which its position embedding may be scaled, of which Megatron computes others for no architecture."""
+    further_token_layers: str = ""
+    """Key of `config.json` with the number of layers that predict further tokens (MTP)."""
     computed: tuple[Computed, ...] = ()
     corrections: Mapping[str, bool] = field(default_factory=dict)
     """Fields of Megatron's TransformerConfig that mbridge 0.15.1 sets otherwise than the model was made for."""
@@ -97,9 +99,15 @@ FAMILIES = {
             ("n_routed_experts",), shared_count="n_shared_experts", dense_layers="first_k_dense_replace"
         ),
         latent_attention=True,
-        why_only_planned=(
-            "mbridge 0.15.1 passes max_position_embeddings, which megatron-core 0.16.1 no longer takes for latent "
-            "attention, so that verl cannot build it"
+        scaled_positions=("yarn",),
+        further_token_layers="num_nextn_predict_layers",
+        computed=(
+            _NO_ATTENTION_BIAS,
+            Computed("norm_topk_prob", True, True, "normalises over the chosen experts"),
+            Computed("scoring_func", "sigmoid", "sigmoid", "scores experts by a sigmoid"),
+            Computed("topk_method", "noaux_tc", "noaux_tc", "chooses experts by score and bias"),
+            Computed("moe_layer_freq", 1, 1, "has experts in every layer after the first dense ones"),
+            Computed("rope_interleave", True, True, "takes pairs of neighbours in the rotary embedding"),
         ),
     ),
 }

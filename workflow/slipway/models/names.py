@@ -1,6 +1,7 @@
 """A model's tensors one by one: the map of its architecture, unrolled over its layers."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from slipway.models.architecture import Architecture
@@ -14,9 +15,9 @@ class Piece:
     """One Megatron tensor of one layer and expert, and the Hugging Face tensors it is made of, in order."""
 
     key: str
-    """Megatron's key; the same in all layers and for all experts."""
+    """Megatron's key; the same for all experts, and in all layers that are stacked."""
     index: tuple[int, ...]
-    """Its place on the leading axes of the key's tensor: layer and expert, from 0; empty: not in a layer."""
+    """Its place on the leading axes of the key's tensor: layer and expert, from 0; empty: nothing is stacked."""
     stack: tuple[int, ...]
     """Sizes of these axes."""
     layout: Layout
@@ -37,24 +38,32 @@ def pieces(architecture: Architecture) -> Iterator[Piece]:
         if not weight.per_layer:
             yield _piece(weight, architecture)
     for layer in range(architecture.layers):
-        for weight in architecture.weights:
+        for weight in architecture.layer_weights(layer):
             if weight.per_expert:
                 for expert in range(architecture.experts):
                     yield _piece(weight, architecture, layer, expert)
-            elif weight.per_layer:
+            else:
                 yield _piece(weight, architecture, layer)
 
 
 def _piece(weight: Weight, architecture: Architecture, *index: int) -> Piece:
     numbers = dict(zip(("layer", "expert"), index, strict=False))
+    place, stack = _stacking(weight.layers_apart, architecture, index)
     return Piece(
-        key=weight.key,
-        index=index,
-        stack=(architecture.layers, architecture.experts)[: len(index)],
+        key=weight.key.format(**numbers),
+        index=place,
+        stack=stack,
         layout=weight.layout,
         names=tuple(part.name.format(**numbers) for part in weight.parts),
         shapes=tuple(architecture.shape(part.shape) for part in weight.parts),
     )
+
+
+def _stacking(layers_apart: bool, architecture: Architecture, index: Shape) -> tuple[Shape, Shape]:
+    """Return the place on the leading axes of what has this layer and expert, and the sizes of these axes."""
+    sizes: Shape = (architecture.layers, architecture.experts)
+    first = 1 if layers_apart else 0
+    return index[first:], sizes[first : len(index)]
 
 
 def hugging_face_shapes(architecture: Architecture) -> dict[str, Shape]:
@@ -74,24 +83,46 @@ def extra_state_keys(architecture: Architecture) -> list[str]:
 
     See `ShardedObject.unique_key` in megatron-core 0.16.1: indexes and numbers of layers and experts are part of it.
     """
-    layers, experts = architecture.layers, architecture.experts
     model = architecture.map
     return [
-        *(f"{module}._extra_state/shard_{layer}_{layers}" for layer in range(layers) for module in model.extra_states),
         *(
-            f"{module}._extra_state/shard_{layer}.{expert}_{layers}.{experts}"
-            for layer in range(layers)
-            for expert in range(experts)
-            for module in model.expert_states
+            f"{module.format(layer=layer)}._extra_state/shard_{_position(module, architecture, layer)}"
+            for layer in range(architecture.layers)
+            for module in _modules(architecture, layer, model.extra_states)
+        ),
+        *(
+            f"{module.format(layer=layer)}._extra_state/shard_{_position(module, architecture, layer, expert)}"
+            for layer in range(architecture.layers)
+            for modules in [_modules(architecture, layer, model.expert_states)]
+            for expert in range(architecture.experts)
+            for module in modules
         ),
         *(f"{module}._extra_state/shard_0_1" for module in model.final_extra_states),
     ]
 
 
-def is_redundant(name: str, architecture: Architecture) -> bool:
-    """Return whether a Hugging Face tensor says nothing that the parameters do not say.
+def _modules(architecture: Architecture, layer: int, modules: Iterable[str]) -> list[str]:
+    """Return those of `modules` that a layer has."""
+    there = {weight.module for weight in architecture.layer_weights(layer)}
+    return [module for module in modules if module in there]
 
-    These are tables of the rotary embedding in old files, and the output layer of a model with tied embeddings.
+
+def _position(module: str, architecture: Architecture, *index: int) -> str:
+    """Return where a module's state is among those stacked with it: indexes, then numbers, as in `0.2_3.4`."""
+    places, numbers = _stacking("{layer}" in module, architecture, index)
+    return f"{'.'.join(map(str, places or (0,)))}_{'.'.join(map(str, numbers or (1,)))}"
+
+
+def is_left_out(name: str, architecture: Architecture) -> bool:
+    """Return whether a Hugging Face tensor has no counterpart in Megatron's model.
+
+    These are tables of the rotary embedding in old files and the output layer of a model with tied embeddings, which
+    say nothing new, and layers that predict further tokens (MTP), which verl does not train.
     """
     is_tied_output = architecture.tied_embeddings and name == architecture.map.output_name
-    return is_tied_output or name.endswith(".rotary_emb.inv_freq")
+    return is_tied_output or name.endswith(".rotary_emb.inv_freq") or _layer_of(name) in architecture.further_layers
+
+
+def _layer_of(name: str) -> int | None:
+    found = re.match(r"model\.layers\.(\d+)\.", name)
+    return int(found[1]) if found else None

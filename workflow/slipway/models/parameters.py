@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from slipway.models.architecture import Architecture
-from slipway.models.names import hugging_face_shapes, is_redundant
+from slipway.models.names import hugging_face_shapes, is_left_out
 from slipway.models.weights import StoredTensor, check_tensors, read_tensors
 
 
@@ -13,6 +13,6 @@ def stored_parameters(folder: Path, architecture: Architecture) -> dict[str, Sto
     Raises `SlipwayError` when a file is missing or cut off, or when names, shapes or types are not the architecture's.
     """
     stored = read_tensors(folder)
-    parameters = {name: tensor for name, tensor in stored.items() if not is_redundant(name, architecture)}
+    parameters = {name: tensor for name, tensor in stored.items() if not is_left_out(name, architecture)}
     check_tensors(folder, parameters, hugging_face_shapes(architecture))
     return parameters

@@ -55,8 +55,7 @@ def model_parameters(architecture: Architecture) -> Parameters:
 def rank_parameters(architecture: Architecture, layout: Layout, pipeline_rank: int) -> Parameters:
     """Return the parameters on each rank of a pipeline stage; `layout` has to be one that Megatron takes."""
     total = Parameters()
-    chunks = stage_chunks(architecture.layers, layout, pipeline_rank)
-    for first, count in chunks:
+    for first, count in stage_chunks(architecture.layers, layout, pipeline_rank):
         dense = min(max(architecture.dense_layers - first, 0), count) if architecture.experts else count
         total += layer_parameters(architecture, layout, has_experts=False) * dense
         total += layer_parameters(architecture, layout, has_experts=True) * (count - dense)
@@ -64,10 +63,7 @@ def rank_parameters(architecture: Architecture, layout: Layout, pipeline_rank: i
     last = pipeline_rank == layout.pipeline - 1
     if pipeline_rank == 0:
         total += Parameters(embedding=vocabulary)
-    # mbridge sets mtp_num_layers for models with MLA, and the last norm then follows the last layer instead of the
-    # output layer's stage (has_final_layernorm_in_this_stage, megatron/core/transformer/transformer_block.py)
-    has_last_layer = any(count and first + count == architecture.layers for first, count in chunks)
-    if has_last_layer if architecture.latent else last:
+    if last:
         total += Parameters(norm=architecture.hidden_size)
     # megatron/core/models/gpt/gpt_model.py:231: a tied output layer has no weight where the embedding is
     if last and not (architecture.tied_embeddings and layout.pipeline == 1):

@@ -46,7 +46,7 @@ def main() -> None:
         import torch
 
         torch.save({"start": weights_at_start, "end": weights_at_end}, args.out.with_suffix(".pt"))
-    if engine.is_mp_src_rank_with_outputs():
+    if engine.is_mp_src_rank_with_outputs() and engine.get_data_parallel_rank() == 0:
         args.out.write_text(json.dumps(record))
 
 
@@ -97,18 +97,19 @@ def make_engine(args: argparse.Namespace) -> Any:
 
 
 def train(engine: Any, steps: int, record: dict[str, Any]) -> None:
-    """Train on one fixed batch of four sequences."""
+    """Train on one fixed batch of four sequences, of which each data-parallel rank has its share."""
+    part, parts = engine.get_data_parallel_rank(), engine.get_data_parallel_size()
     for _ in range(steps):
         with engine.train_mode():
-            output = engine.train_batch(batch(), loss_function=mean_negative_log_prob)
+            output = engine.train_batch(batch(part, parts), loss_function=mean_negative_log_prob)
         engine.lr_scheduler_step()
         if engine.is_mp_src_rank_with_outputs():
             record["losses"].append([float(loss) for loss in output["loss"]])
             record["grad_norms"].append(float(output["metrics"]["grad_norm"]))
 
 
-def batch() -> Any:
-    """Return packed sequences of uneven length, the first four tokens of each without loss."""
+def batch(part: int = 0, parts: int = 1) -> Any:
+    """Return packed sequences of uneven length, the first four tokens of each without loss; or one part of them."""
     import torch
     from verl.utils import tensordict_utils
 
@@ -116,7 +117,8 @@ def batch() -> Any:
     lengths = [17, 30, 9, 24]
 
     def jagged(rows: list[torch.Tensor]) -> torch.Tensor:
-        return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
+        share = len(rows) // parts
+        return torch.nested.as_nested_tensor(rows[part * share : (part + 1) * share], layout=torch.jagged)
 
     tensors = {
         "input_ids": jagged([torch.randint(3, 360, (n,), generator=generator) for n in lengths]),
@@ -136,6 +138,7 @@ def mean_negative_log_prob(model_output: Any, data: Any, dp_group: Any = None) -
     """Return the loss of plain language modelling: entry i of a row of `log_probs` is that of token i + 1."""
     rows = zip(model_output["log_probs"].unbind(), data["loss_mask"].unbind(), strict=True)
     loss = -sum((row[:-1].float() * mask[1:]).sum() for row, mask in rows) / data["batch_num_tokens"]
+    loss = loss * data["dp_size"]  # Megatron takes the mean of the ranks' gradients
     return loss, {"loss": loss.detach().item()}
 
 

@@ -36,14 +36,14 @@ class Result:
     weights: dict
 
 
-def run_engine(model: Path, folder: Path, name: str, *options: object, tp: int = 1, pp: int = 1) -> Result:
+def run_engine(model: Path, folder: Path, name: str, *options: object, tp: int = 1, pp: int = 1, dp: int = 1) -> Result:
     import torch
 
     out = folder / f"{name}.json"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    ranks = tp * pp
+    ranks = tp * pp * dp
     command = [sys.executable, RANK, model, "--tp", tp, "--pp", pp, "--out", out, *options]
     processes = []
     for rank in range(ranks):
@@ -138,15 +138,39 @@ def assert_goes_against_the_gradient(model: Path, trained: Result) -> None:
         assert agreement > 0.99 or not seen.any(), name
 
 
-@pytest.mark.parametrize(("tp", "pp"), [(2, 1), (1, 2)], ids=["tensor and sequence parallel", "pipeline parallel"])
-def test_parallel_layouts_train_alike(model, unbroken, tmp_path, tp, pp):
-    parallel = run_engine(model, tmp_path, "run", "--train", 3, tp=tp, pp=pp)
-    # bfloat16 keeps 8 bits, and tensor parallelism rounds a sum at other places. Pipeline parallelism changes
-    # nothing but the order in which the gradient's norm is summed, and through clipping the weights.
-    losses, norms = (2**-8, 2**-6) if tp > 1 else (1e-4, 1e-4)
-    for step, expected in enumerate(unbroken[1].losses[:3]):
-        assert parallel.losses[step] == pytest.approx(expected, rel=losses)
-    assert parallel.grad_norms == pytest.approx(unbroken[1].grad_norms[:3], rel=norms)
+LAYOUTS = {
+    "tensor and sequence parallel": {"tp": 2},
+    "pipeline parallel": {"pp": 2},
+    "data parallel": {"dp": 2},
+}
+
+
+@pytest.fixture(scope="module", params=LAYOUTS.values(), ids=list(LAYOUTS))
+def parallel(request, model, tmp_path_factory):
+    """Four steps of two ranks, a checkpoint after three."""
+    folder = tmp_path_factory.mktemp("parallel")
+    options = ("--train", 3, "--save", folder / "checkpoint", "--train-after", 1)
+    return folder, request.param, run_engine(model, folder, "run", *options, **request.param)
+
+
+def test_parallel_layouts_train_alike(unbroken, parallel):
+    _, layout, trained = parallel
+    # bfloat16 keeps 8 bits, and tensor parallelism rounds a sum at other places. The other two change nothing but the
+    # order in which gradients and their norm are summed, and through clipping the weights.
+    losses, norms = (2**-8, 2**-6) if "tp" in layout else (1e-4, 1e-4)
+    expected = unbroken[1].losses[:4]
+    if "dp" in layout:  # rank 0 has the first micro batch, and its mean is over half as many ranks' tokens
+        expected, losses = [[2 * first] for first, _ in expected], 2**-8
+    for step, of_step in enumerate(expected):
+        assert trained.losses[step] == pytest.approx(of_step, rel=losses)
+    assert trained.grad_norms == pytest.approx(unbroken[1].grad_norms[:4], rel=norms)
+
+
+def test_a_checkpoint_of_a_layout_goes_on_under_it(model, parallel, tmp_path):
+    folder, layout, trained = parallel
+    resumed = run_engine(model, tmp_path, "run", "--load", folder / "checkpoint", "--train-after", 1, **layout)
+    assert resumed.losses == trained.losses[3:]
+    assert differences(resumed.weights["end"], trained.weights["end"]) == {}
 
 
 def test_resume_is_bitwise_equal(model, unbroken, tmp_path):

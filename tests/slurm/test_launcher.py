@@ -61,10 +61,11 @@ def test_a_launcher_killed_right_after_sbatch_submits_no_second_job(training, un
 
 
 def test_an_interrupted_launcher_leaves_the_training_alone_and_says_so(training, undisturbed):
-    launcher = training.start("--steps", 20)
+    # long enough that a loaded machine is not done with it before the interrupt comes
+    launcher = training.start("--steps", 20, "--step-seconds", 1.5)
     training.wait_for_step(3)
     training.cluster.run("pkill", "-INT", "-f", f"launch_small.py {training.folder}")
-    assert launcher.wait(30) == 130
+    assert launcher.wait(30) == 130, training.text()
     assert f"SLURM job {training.job} goes on" in training.text()
     assert f"scancel {training.job}" in training.text()
     training.finish()

@@ -3,7 +3,8 @@
 import csv
 import json
 import re
-from dataclasses import replace
+import shutil
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +34,37 @@ from slipway.report.stage import write_partial_report, write_report
 from slipway.report.timeline import STATES, draw_timeline
 
 
+@dataclass(frozen=True)
+class Finished:
+    """A run that is reported."""
+
+    root: Path
+    page: str
+    metrics: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunSettings]:
+    root = tmp_path_factory.mktemp("made") / "results"
+    return root, make_run(root)
+
+
+@pytest.fixture(scope="module")
+def finished(made: tuple[Path, RunSettings], tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """For tests that read; those that change something take a run of their own."""
+    root = shutil.copytree(made[0], tmp_path_factory.mktemp("finished") / "results")
+    return Finished(root, *report(root, made[1]))
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     return tmp_path / "results"
 
 
 @pytest.fixture
-def settings(root: Path) -> RunSettings:
-    return make_run(root)
+def settings(root: Path, made: tuple[Path, RunSettings]) -> RunSettings:
+    shutil.copytree(made[0], root)
+    return made[1]
 
 
 def report(root: Path, settings: RunSettings) -> tuple[str, dict[str, Any]]:
@@ -54,10 +78,10 @@ def samples(root: Path, which: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_metrics_equal_those_counted_from_the_samples(root: Path, settings: RunSettings) -> None:
-    page, metrics = report(root, settings)
-    base = [sample["correct"] for sample in samples(root, "base")]
-    final = [sample["correct"] for sample in samples(root, "final")]
+def test_metrics_equal_those_counted_from_the_samples(finished: Finished) -> None:
+    page, metrics = finished.page, finished.metrics
+    base = [sample["correct"] for sample in samples(finished.root, "base")]
+    final = [sample["correct"] for sample in samples(finished.root, "final")]
     gained = sum(now and not was for was, now in zip(base, final, strict=True))
     lost = sum(was and not now for was, now in zip(base, final, strict=True))
     assert metrics["questions"] == QUESTIONS
@@ -77,8 +101,8 @@ def test_metrics_equal_those_counted_from_the_samples(root: Path, settings: RunS
         assert text in page
 
 
-def test_metrics_are_as_their_schema_says(root: Path, settings: RunSettings) -> None:
-    _, metrics = report(root, settings)
+def test_metrics_are_as_their_schema_says(finished: Finished) -> None:
+    metrics = finished.metrics
     schema = json.loads((PROJECT / "workflow/schemas/metrics.schema.json").read_text())
     jsonschema.validate(metrics, schema)
     for damage in ({"surplus": 1}, {"cpu_hours": None}, {"verdict": "good"}, {"evaluations": {"heldout": {}}}):
@@ -109,9 +133,9 @@ def test_figures_by_group_are_on_the_page_and_in_the_metrics(root: Path, setting
         report(root, settings)
 
 
-def test_cost_is_the_time_of_all_steps(root: Path, settings: RunSettings) -> None:
-    _, metrics = report(root, settings)
-    lines = ResultPaths(root).metrics("demo").read_text().splitlines()
+def test_cost_is_the_time_of_all_steps(finished: Finished) -> None:
+    metrics = finished.metrics
+    lines = ResultPaths(finished.root).metrics("demo").read_text().splitlines()
     seconds = sum(json.loads(line)["data"]["timing_s/step"] for line in lines)
     assert metrics["cpu_hours"] == pytest.approx(seconds / 3600, abs=1e-4)
     assert metrics["steps"] == STEPS
@@ -145,8 +169,8 @@ def test_further_evaluations_are_corrected_for_their_number(root: Path) -> None:
     assert [one.verdict for one in compare_all(base, final, names[:2])] == ["better", "better"]
 
 
-def test_the_page_loads_nothing(root: Path, settings: RunSettings) -> None:
-    page, _ = report(root, settings)
+def test_the_page_loads_nothing(finished: Finished) -> None:
+    page = finished.page
     loads = re.findall(r"""(?:src|href|action|poster|data)\s*=\s*["']([^"']*)""", page)
     loads += re.findall(r"""url\(\s*["']?([^)"']*)""", page) + re.findall(r"@import[^;]*", page)
     assert [load for load in loads if not load.startswith(("#", "data:,"))] == []
@@ -154,16 +178,16 @@ def test_the_page_loads_nothing(root: Path, settings: RunSettings) -> None:
     assert not re.search(r"<script[^>]*src|fetch\(|XMLHttpRequest|import\(", page)
 
 
-def test_every_anchor_and_id_is_there_once(root: Path, settings: RunSettings) -> None:
-    page, _ = report(root, settings)
+def test_every_anchor_and_id_is_there_once(finished: Finished) -> None:
+    page = finished.page
     ids = re.findall(r'\bid="([^"]+)"', page)
     assert len(ids) == len(set(ids))
     used = re.findall(r'href="#([^"]+)"', page) + re.findall(r"url\(#([^)]+)\)", page)
     assert set(used) <= set(ids)
 
 
-def test_the_page_shows_curves_samples_and_provenance(root: Path, settings: RunSettings) -> None:
-    page, _ = report(root, settings)
+def test_the_page_shows_curves_samples_and_provenance(finished: Finished) -> None:
+    page = finished.page
     for title in (
         "Reward",
         "KL to the reference",
@@ -392,17 +416,17 @@ def test_rebuilding_gives_the_same_bytes(root: Path, settings: RunSettings) -> N
     assert build() == build()
 
 
-def test_summaries_say_the_same_as_the_metrics(root: Path, settings: RunSettings) -> None:
-    _, metrics = report(root, settings)
+def test_summaries_say_the_same_as_the_metrics(finished: Finished) -> None:
+    metrics = finished.metrics
     base, final = f"{100 * metrics['base_accuracy']:.1f} %", f"{100 * metrics['final_accuracy']:.1f} %"
     for name in ("summary.md", "README.md"):
-        text = (root / "demo" / name).read_text()
+        text = (finished.root / "demo" / name).read_text()
         assert f"| {base} | {final} |" in text
 
 
-def test_the_model_card_is_metadata_that_the_hub_reads(root: Path, settings: RunSettings) -> None:
-    _, metrics = report(root, settings)
-    data = ModelCard.load(root / "demo/README.md").data
+def test_the_model_card_is_metadata_that_the_hub_reads(finished: Finished) -> None:
+    metrics = finished.metrics
+    data = ModelCard.load(finished.root / "demo/README.md").data
     [result] = data.eval_results or []
     assert (result.metric_type, result.dataset_type, result.dataset_name) == ("accuracy", "reasoning_gym", "heldout")
     assert result.metric_value == pytest.approx(metrics["final_accuracy"], abs=1e-6)
@@ -588,20 +612,20 @@ def test_what_never_changed_is_said_instead_of_drawn(root: Path, settings: RunSe
     assert "<dt>Clipped updates</dt><dd>0 % (share of tokens)</dd>" in page
 
 
-def test_the_figures_behind_the_curves_can_be_read(root: Path, settings: RunSettings) -> None:
-    page, _ = report(root, settings)
+def test_the_figures_behind_the_curves_can_be_read(finished: Finished) -> None:
+    page = finished.page
     text = re.search(r'<pre class="log" tabindex="0">(.*?)</pre>', page, re.DOTALL)
     assert text is not None
     rows = list(csv.DictReader(text[1].splitlines()))
-    logged = [json.loads(line) for line in ResultPaths(root).metrics("demo").read_text().splitlines()]
+    logged = [json.loads(line) for line in ResultPaths(finished.root).metrics("demo").read_text().splitlines()]
     assert len(rows) == STEPS
     for key in ("critic/score/mean", "actor/entropy", "timing_s/gen", "response_length/max"):
         values = [float(row[key]) for row in rows]
         assert values == pytest.approx([row["data"][key] for row in logged], rel=1e-4)
 
 
-def test_every_component_of_the_reward_has_a_curve(root: Path, settings: RunSettings) -> None:
-    page, _ = report(root, settings)
+def test_every_component_of_the_reward_has_a_curve(finished: Finished) -> None:
+    page = finished.page
     titles = ("Right answers", "Style", "Tagged", "Syntax")
     drawn = [title for title in titles if f"<figcaption>{title}<" in page]
     assert drawn == ["Right answers", "Style", "Tagged"]

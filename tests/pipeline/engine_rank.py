@@ -16,6 +16,10 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--tp", type=int, default=1)
     parser.add_argument("--pp", type=int, default=1)
+    parser.add_argument("--ep", type=int, default=1)
+    parser.add_argument(
+        "--transformer", type=json.loads, default={}, help="further fields of Megatron's config, in JSON"
+    )
     parser.add_argument("--load", type=Path)
     parser.add_argument("--converted", type=Path, help="take the first weights from this Megatron checkpoint")
     parser.add_argument("--convert", type=Path, help="write the first weights as a Megatron checkpoint")
@@ -64,6 +68,7 @@ def make_engine(args: argparse.Namespace) -> Any:
     engine_config = McoreEngineConfig(
         tensor_model_parallel_size=args.tp,
         pipeline_model_parallel_size=args.pp,
+        expert_model_parallel_size=args.ep,
         sequence_parallel=parallel,
         vanilla_mbridge=True,
         use_remove_padding=True,
@@ -74,7 +79,8 @@ def make_engine(args: argparse.Namespace) -> Any:
             "masked_softmax_fusion": False,
             "gradient_accumulation_fusion": False,
             "attention_backend": "local",
-        },
+        }
+        | args.transformer,
     )
     engine_config.use_dynamic_bsz = False
     engine_config.micro_batch_size_per_gpu = engine_config.infer_micro_batch_size_per_gpu = 2

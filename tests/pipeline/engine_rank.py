@@ -1,6 +1,6 @@
 """One rank of verl's Megatron engine: train, save, load, and write down what came out.
 
-Run by `test_engine`, a process a rank, because a checkpoint has to be loaded into an engine that has not trained.
+Run by `engine_runs`, a process a rank, because a checkpoint has to be loaded into an engine that has not trained.
 """
 
 import argparse
@@ -42,6 +42,7 @@ def main() -> None:
             for state in optimizer.optimizer.state.values():
                 state["step"].zero_()
     train(engine, args.train, record)
+    weights_at_checkpoint = weights(engine) if args.save else {}
     if args.save:
         engine.save_checkpoint(str(args.save), global_step=args.train)
     train(engine, args.train_after, record)
@@ -49,7 +50,8 @@ def main() -> None:
     if int(os.environ["RANK"]) == 0:
         import torch
 
-        torch.save({"start": weights_at_start, "end": weights_at_end}, args.out.with_suffix(".pt"))
+        of_run = {"start": weights_at_start, "saved": weights_at_checkpoint, "end": weights_at_end}
+        torch.save(of_run, args.out.with_suffix(".pt"))
     if engine.is_mp_src_rank_with_outputs() and engine.get_data_parallel_rank() == 0:
         args.out.write_text(json.dumps(record))
 

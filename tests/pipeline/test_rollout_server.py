@@ -132,7 +132,9 @@ def test_weights_that_are_not_the_models_own_memory_are_refused(model_folder, mo
     from slipway.cpu import server
 
     monkeypatch.setattr(
-        server, "revert_weight_conversion", lambda _model, weights: {name: +weight for name, weight in weights.items()}
+        server,
+        "revert_weight_conversion",
+        lambda _model, weights: {name: weight.clone() for name, weight in weights.items()},
     )
     with pytest.raises(SlipwayError, match="cannot take its weights one by one"):
         server.WeightLoader(AutoModelForCausalLM.from_pretrained(model_folder))

@@ -1,6 +1,6 @@
 """One rank of verl's Megatron engine: train, save, load, and write down what came out.
 
-Run by `test_engine`, a process a rank, because a checkpoint has to be loaded into an engine that has not trained.
+Run by `engine_runs`, a process a rank, because a checkpoint has to be loaded into an engine that has not trained.
 """
 
 import argparse
@@ -16,6 +16,10 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--tp", type=int, default=1)
     parser.add_argument("--pp", type=int, default=1)
+    parser.add_argument("--ep", type=int, default=1)
+    parser.add_argument(
+        "--transformer", type=json.loads, default={}, help="further fields of Megatron's config, in JSON"
+    )
     parser.add_argument("--load", type=Path)
     parser.add_argument("--converted", type=Path, help="take the first weights from this Megatron checkpoint")
     parser.add_argument("--convert", type=Path, help="write the first weights as a Megatron checkpoint")
@@ -38,6 +42,7 @@ def main() -> None:
             for state in optimizer.optimizer.state.values():
                 state["step"].zero_()
     train(engine, args.train, record)
+    weights_at_checkpoint = weights(engine) if args.save else {}
     if args.save:
         engine.save_checkpoint(str(args.save), global_step=args.train)
     train(engine, args.train_after, record)
@@ -45,7 +50,8 @@ def main() -> None:
     if int(os.environ["RANK"]) == 0:
         import torch
 
-        torch.save({"start": weights_at_start, "end": weights_at_end}, args.out.with_suffix(".pt"))
+        of_run = {"start": weights_at_start, "saved": weights_at_checkpoint, "end": weights_at_end}
+        torch.save(of_run, args.out.with_suffix(".pt"))
     if engine.is_mp_src_rank_with_outputs() and engine.get_data_parallel_rank() == 0:
         args.out.write_text(json.dumps(record))
 
@@ -64,6 +70,7 @@ def make_engine(args: argparse.Namespace) -> Any:
     engine_config = McoreEngineConfig(
         tensor_model_parallel_size=args.tp,
         pipeline_model_parallel_size=args.pp,
+        expert_model_parallel_size=args.ep,
         sequence_parallel=parallel,
         vanilla_mbridge=True,
         use_remove_padding=True,
@@ -74,7 +81,8 @@ def make_engine(args: argparse.Namespace) -> Any:
             "masked_softmax_fusion": False,
             "gradient_accumulation_fusion": False,
             "attention_backend": "local",
-        },
+        }
+        | args.transformer,
     )
     engine_config.use_dynamic_bsz = False
     engine_config.micro_batch_size_per_gpu = engine_config.infer_micro_batch_size_per_gpu = 2

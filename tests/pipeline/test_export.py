@@ -193,6 +193,39 @@ def test_a_training_that_changed_nothing_is_refused(tmp_path):
     assert not (tmp_path / "out/manifest.json").exists()
 
 
+ROUTER_BIAS = "model.layers.2.mlp.gate.e_score_correction_bias"
+
+
+def save_with_router_bias(made: Trained, moved: float) -> None:
+    """Write the trained checkpoint again, with a router's bias in float32, as Megatron keeps it."""
+    stored = load_file(made.model / "model.safetensors")
+    stored[ROUTER_BIAS] = stored[ROUTER_BIAS].float() + moved
+    save_file(stored, made.model / "model.safetensors", metadata={"format": "pt"})
+    convert_megatron(made.model, made.train / "again")
+    checkpoint = made.train / "checkpoints/global_step_7" / ACTOR_WEIGHTS
+    shutil.rmtree(checkpoint)
+    shutil.copytree(made.train / "again" / CHECKPOINT, checkpoint)
+    publish(made.train)
+
+
+def test_a_training_that_moved_a_routers_bias_alone_is_refused(tmp_path):
+    """Every update moves it, with a learning rate of zero too."""
+    made = make(tmp_path, "deepseek-v3", noise=0.0)
+    save_with_router_bias(made, 0.001)
+    with pytest.raises(SlipwayError, match="the training changed nothing"):
+        export_hf(made.train, made.base, tmp_path / "out")
+
+
+def test_a_routers_bias_is_rounded_to_the_bases_type_and_that_is_said(tmp_path, caplog):
+    made = make(tmp_path, "deepseek-v3")
+    save_with_router_bias(made, 1.001)
+    export_hf(made.train, made.base, tmp_path / "out")
+    assert torch.equal(weights(tmp_path / "out")[ROUTER_BIAS], torch.full((8,), 1.001, dtype=torch.bfloat16))
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        f"{ROUTER_BIAS} is rounded to torch.bfloat16, which the base model has it in"
+    ]
+
+
 def test_a_float32_base_that_was_only_rounded_has_not_changed(tmp_path):
     made = make(tmp_path, dtype=torch.float32, noise=0.0)
     with pytest.raises(SlipwayError, match="the training changed nothing"):

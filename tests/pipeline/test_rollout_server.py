@@ -99,6 +99,47 @@ def test_wrong_weights_are_refused(configs, weights):
         asyncio.run(update([(weights[0][0], torch.zeros(1)), *weights[1:]]))
 
 
+SIZES = {"vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+
+
+@pytest.mark.parametrize("kind", ["qwen3-moe", "qwen2-moe", "mixtral", "deepseek-v3"])
+def test_experts_weights_come_apart_and_are_used_together(kind, tmp_path):
+    import small_models
+    import torch
+    from safetensors.torch import load_file
+
+    from slipway.cpu.server import WeightLoader
+
+    source, model = (small_models.build(kind, SIZES | {"num_key_value_heads": 2}) for _ in range(2))
+    for name, buffer in source.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            buffer.normal_()
+    source.save_pretrained(tmp_path)
+    weights = list(load_file(tmp_path / "model.safetensors").items())
+    loader = WeightLoader(model)
+    loader.load(weights)
+    loader.finish()
+    expected = source.state_dict()
+    assert all(torch.equal(weight, expected[name]) for name, weight in model.state_dict().items())
+    loader.load([(name, weight) for name, weight in weights if ".experts.3." not in name])
+    with pytest.raises(SlipwayError, match="weights never came"):
+        loader.finish()
+
+
+def test_weights_that_are_not_the_models_own_memory_are_refused(model_folder, monkeypatch):
+    from transformers import AutoModelForCausalLM
+
+    from slipway.cpu import server
+
+    monkeypatch.setattr(
+        server,
+        "revert_weight_conversion",
+        lambda _model, weights: {name: weight.clone() for name, weight in weights.items()},
+    )
+    with pytest.raises(SlipwayError, match="cannot take its weights one by one"):
+        server.WeightLoader(AutoModelForCausalLM.from_pretrained(model_folder))
+
+
 def test_a_failed_batch_fails_its_requests_only(configs, weights):
     async def scenario():
         server = new_server(configs)

@@ -129,9 +129,14 @@ def test_a_model_that_megatron_would_change_is_refused_by_its_name():
     assert errors(judge(LAUNCH, model=find_dimensions("Qwen/Qwen2.5-7B-Instruct"))) == []
 
 
-def test_what_verl_alone_cannot_build_is_said_to_need_the_registered_bridge():
-    (found,) = judge(LAUNCH, model="deepseek-ai/DeepSeek-V3")
-    assert (found.rule, found.severity) == ("S19", "warning")
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [("deepseek-ai/DeepSeek-V3", "verl alone cannot build it"), ("mistralai/Mixtral-8x7B-v0.1", "to the rollout")],
+)
+def test_what_verl_alone_cannot_train_is_said_to_need_the_registered_bridge(model, why):
+    (found,) = [finding for finding in judge(LAUNCH, model=model) if finding.severity == "warning"]
+    assert (found.rule, found.key) == ("S19", f"{A}.model.path")
+    assert why in found.why
     assert f"{EXTERNAL_MODULES}={REGISTRATION}." in found.remedy
 
 

@@ -46,10 +46,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Outcome:
-    """What became of the tensors: their digests, and which ones training changed."""
+    """What became of the tensors: their digests, and which ones training changed.
+
+    Buffers are apart: a router's bias moves with every update, even by a gradient of zero.
+    """
 
     digests: dict[str, str] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
+    changed_buffers: set[str] = field(default_factory=set)
 
 
 def export_hf(train: Path, base: Path, folder: Path, step: int | None = None) -> None:
@@ -114,7 +118,7 @@ def _export(product: Product, step: Path, base: Path, folder: Path, facts: dict[
         raise SlipwayError(f"{folder}: the written weights are not those of {step}; the disk is not reliable")
     if refuse_equal and not outcome.changed:
         raise SlipwayError(
-            f"{step}: all {len(outcome.digests)} weights equal those of {base}: the training changed nothing. "
+            f"{step}: no weight of {len(outcome.digests)} differs from those of {base}: the training changed nothing. "
             "See its learning rate, and whether its rewards differ within groups."
         )
     product.publish(
@@ -124,7 +128,7 @@ def _export(product: Product, step: Path, base: Path, folder: Path, facts: dict[
             "architecture": architecture.name,
             "parameters": architecture.parameter_count,
             "tensors": len(outcome.digests),
-            "changed": len(outcome.changed),
+            "changed": len(outcome.changed | outcome.changed_buffers),
             "weights": weights_digest(written, outcome.digests),
         },
     )
@@ -151,7 +155,7 @@ def write_model(checkpoint: Path, base: Path, folder: Path, architecture: Archit
                 for name, part in zip(piece.names, parts, strict=True):
                     # In the checkpoint's type: a base in float32 was rounded when training loaded it.
                     if not same_bits(part, before.read(name).to(part.dtype)):
-                        outcome.changed.add(name)
+                        (outcome.changed if piece.trained else outcome.changed_buffers).add(name)
                     _write(writer, outcome, name, part)
                     progress.add(tensors[name].size)
                     if tied in tensors and name == architecture.map.embedding_name:
@@ -185,7 +189,11 @@ def remove_model(folder: Path) -> None:
 
 
 def _write(writer: HuggingFaceWriter, outcome: Outcome, name: str, tensor: torch.Tensor) -> None:
-    tensor = tensor.to(DTYPES[writer.tensors[name].dtype])
+    stored = tensor.to(DTYPES[writer.tensors[name].dtype])
+    if stored is not tensor and not same_bits(stored.to(tensor.dtype), tensor):
+        # a router's bias: Megatron keeps it in float32, even that of a base in bfloat16
+        logger.warning("%s is rounded to %s, which the base model has it in", name, stored.dtype)
+    tensor = stored
     if not all_finite(tensor):
         raise SlipwayError(
             f"{name} of the trained model has infinite or undefined elements; take an earlier checkpoint, and train "

@@ -13,6 +13,7 @@ orchestration and mathematics, not NCCL, Transformer Engine, vLLM, speed or memo
 | `distributed` | process groups on gloo |
 | `platform` | verl's platform "cpu" |
 | `megatron` | attention and norms that replace Transformer Engine's |
+| `experts` | experts that replace Transformer Engine's |
 | `optimizer_state` | torch's AdamW inside Megatron's distributed optimizer, saved and loaded without loss |
 | `bfloat16` | matrix products on processors without bfloat16 |
 | `agent_loop` | a seed for each sample |

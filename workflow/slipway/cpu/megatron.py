@@ -18,6 +18,7 @@ from megatron.core.transformer.dot_product_attention import DotProductAttention
 from megatron.core.transformer.identity_op import IdentityOp
 
 from slipway.cpu.bfloat16 import processor_has_bfloat16
+from slipway.cpu.experts import use_grouped_experts
 
 
 class CpuAttention(DotProductAttention):
@@ -151,6 +152,7 @@ def cpu_layer_spec(block_spec: Any) -> Any:
             layer.pre_mlp_layernorm = IdentityOp
         else:  # experts: the router reads the normed hidden states too
             layer.pre_mlp_layernorm = CpuRMSNorm
+            use_grouped_experts(mlp)
         # The local spec renames its separate norms to the fused names on saving; these have them already.
         layer.sharded_state_dict_keys_map = {}
     block_spec.layer_norm = CpuRMSNorm

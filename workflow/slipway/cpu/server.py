@@ -11,6 +11,7 @@ from typing import Any
 import ray
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.core_model_loading import revert_weight_conversion
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.tokenizer import normalize_token_ids
 from verl.workers.config import HFModelConfig, RolloutConfig
@@ -27,12 +28,26 @@ COLLECT_SECONDS = 0.2
 
 
 class WeightLoader:
-    """Takes one synchronisation of weights in parts, and refuses one that is not exactly the model's."""
+    """Takes one synchronisation of weights in parts, and refuses one that is not exactly the model's.
+
+    Weights have the names of the model's files, in which experts are apart; transformers computes with those of a
+    layer in one tensor, and a weight is copied into its part of that.
+    """
 
     def __init__(self, model: PreTrainedModel) -> None:
         # Tied weights are one parameter under the first of their names.
-        self._parameters = dict(model.named_parameters())
-        self._tied = {name for name, _ in model.named_parameters(remove_duplicate=False)} - self._parameters.keys()
+        first = {name for name, _ in model.named_parameters()}
+        self._tied = {name for name, _ in model.named_parameters(remove_duplicate=False)} - first
+        # With buffers: a router's bias is one.
+        whole = {name: weight for name, weight in model.state_dict().items() if name not in self._tied}
+        self._weights: dict[str, torch.Tensor] = revert_weight_conversion(model, whole)
+        memory = {weight.untyped_storage().data_ptr() for weight in whole.values()}
+        copies = [name for name, weight in self._weights.items() if weight.untyped_storage().data_ptr() not in memory]
+        if copies:
+            raise SlipwayError(
+                f"weight synchronisation: a {type(model).__name__} cannot take its weights one by one: transformers "
+                f"computes with others than its files have, such as {copies[0]}"
+            )
         self._received: set[str] = set()
 
     @torch.no_grad()
@@ -41,24 +56,24 @@ class WeightLoader:
         for name, weight in weights:
             if name in self._tied:
                 continue
-            parameter = self._parameters.get(name)
-            if parameter is None:
+            own = self._weights.get(name)
+            if own is None:
                 raise SlipwayError(f"weight synchronisation: the rollout's model has no weight {name!r}")
-            if parameter.shape != weight.shape:
+            if own.shape != weight.shape:
                 raise SlipwayError(
                     f"weight synchronisation: {name} has shape {tuple(weight.shape)}, the rollout's model wants "
-                    f"{tuple(parameter.shape)}"
+                    f"{tuple(own.shape)}"
                 )
-            parameter.copy_(weight)
+            own.copy_(weight)
             self._received.add(name)
 
     def finish(self) -> None:
         """End this synchronisation; every weight must have come."""
-        missing = sorted(self._parameters.keys() - self._received)
+        missing = sorted(self._weights.keys() - self._received)
         self._received.clear()
         if missing:
             raise SlipwayError(
-                f"weight synchronisation: {len(missing)} of {len(self._parameters)} weights never came, "
+                f"weight synchronisation: {len(missing)} of {len(self._weights)} weights never came, "
                 f"first {missing[:3]}"
             )
 

@@ -1,8 +1,8 @@
 """Loaded by every process that imports verl (`VERL_USE_EXTERNAL_MODULES`): what Slipway changes about a training.
 
-It registers our trainer where one is built, corrects mbridge's DeepSeek-V3 where mbridge is used, makes rows of nested
-tensors and the balancing of batches cheap where there are such, and keeps start-up's objects out of collections of
-garbage.
+It registers our trainer where one is built, corrects mbridge's DeepSeek-V3 and Mixtral where mbridge is used, makes
+rows of nested tensors and the balancing of batches cheap where there are such, and keeps start-up's objects out of
+collections of garbage.
 """
 
 import importlib
@@ -23,8 +23,9 @@ def _register(_module: ModuleType) -> None:
 
 # The module of all of mbridge's models, which it registers when it is imported.
 @wrapt.when_imported("mbridge.models")
-def _correct_deepseek(_module: ModuleType) -> None:
-    importlib.import_module("slipway.launch.deepseek_bridge")
+def _correct_bridges(_module: ModuleType) -> None:
+    for bridge in ("deepseek_bridge", "mixtral_bridge"):
+        importlib.import_module(f"slipway.launch.{bridge}")
 
 
 @wrapt.when_imported("torch.nested._internal.ops")

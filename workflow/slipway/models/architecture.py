@@ -78,6 +78,11 @@ class Architecture:
         return FAMILIES[self.name].corrections
 
     @property
+    def fault(self) -> str:
+        """Why verl needs Slipway's own bridge for this architecture; empty: mbridge's will do."""
+        return FAMILIES[self.name].fault
+
+    @property
     def map(self) -> ModelMap:
         """The architecture's tensors and their names; raises `SlipwayError` when conversion does not support it."""
         if self.name not in MAPS:

@@ -58,6 +58,8 @@ class Family:
     computed: tuple[Computed, ...] = ()
     corrections: Mapping[str, bool] = field(default_factory=dict)
     """Fields of Megatron's TransformerConfig that mbridge 0.15.1 sets otherwise than the model was made for."""
+    fault: str = ""
+    """Why verl cannot train it with mbridge's own bridge, but with the one that Slipway registers."""
 
 
 # transformers 5 writes the second, published files have the first
@@ -75,6 +77,10 @@ FAMILIES = {
         windowed=True,
         # transformers normalises over the chosen experts; with the softmax first, Megatron does not
         corrections={"moe_router_pre_softmax": False},
+        fault=(
+            "verl alone cannot send its weights to the rollout: mbridge 0.15.1 takes head_dim from transformers 5, "
+            "where it is None if config.json does not say."
+        ),
     ),
     "Qwen2MoeForCausalLM": Family(
         qkv_bias=True,
@@ -101,6 +107,10 @@ FAMILIES = {
         latent_attention=True,
         scaled_positions=("yarn",),
         further_token_layers="num_nextn_predict_layers",
+        fault=(
+            "verl alone cannot build it: mbridge 0.15.1 passes max_position_embeddings, which megatron-core 0.16.1 no "
+            "longer takes, and leaves out YaRN and the groups of experts."
+        ),
         computed=(
             _NO_ATTENTION_BIAS,
             Computed("norm_topk_prob", True, True, "normalises over the chosen experts"),

@@ -25,6 +25,8 @@ class Piece:
     """Hugging Face names."""
     shapes: tuple[Shape, ...]
     """Their shapes."""
+    trained: bool
+    """Whether it is a parameter, which gradients move, not a buffer."""
 
     @property
     def shape(self) -> Shape:
@@ -56,6 +58,7 @@ def _piece(weight: Weight, architecture: Architecture, *index: int) -> Piece:
         layout=weight.layout,
         names=tuple(part.name.format(**numbers) for part in weight.parts),
         shapes=tuple(architecture.shape(part.shape) for part in weight.parts),
+        trained=weight.trained,
     )
 
 

@@ -83,11 +83,8 @@ def _left_out(model: str, dimensions: Architecture) -> list[Finding]:
             read_architecture(folder)
     except SlipwayError as error:
         return [Finding("S22", Severity.ERROR, _MODEL, model, f"{error}.", "")]
-    if dimensions.latent is not None:
-        why = (
-            "verl alone cannot build it: mbridge 0.15.1 passes max_position_embeddings, which megatron-core 0.16.1 "
-            "no longer takes, and leaves out YaRN and the groups of experts. Slipway registers a bridge that is right."
-        )
+    if dimensions.fault:
+        why = f"{dimensions.fault} Slipway registers a bridge that is right."
         remedy = "Export VERL_USE_EXTERNAL_MODULES=slipway.launch.registration."
         return [Finding("S19", Severity.WARNING, _MODEL, model, why, remedy)]
     return []

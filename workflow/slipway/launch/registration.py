@@ -1,8 +1,8 @@
 """Loaded by every process that imports verl (`VERL_USE_EXTERNAL_MODULES`): what Slipway changes about a training.
 
 It registers our trainer where one is built, corrects mbridge's DeepSeek-V3 and Mixtral where mbridge is used, makes
-rows of nested tensors and the balancing of batches cheap where there are such, and keeps start-up's objects out of
-collections of garbage.
+rows of nested tensors, the balancing of batches and agent loops cheap where there are such, and keeps start-up's
+objects out of collections of garbage.
 """
 
 import importlib
@@ -36,3 +36,8 @@ def _cheapen_rows(_module: ModuleType) -> None:
 @wrapt.when_imported("verl.utils.seqlen_balancing")
 def _balance_numbers(_module: ModuleType) -> None:
     importlib.import_module("slipway.launch.balancing").install()
+
+
+@wrapt.when_imported("verl.experimental.agent_loop.agent_loop")
+def _cheapen_agent_loops(module: ModuleType) -> None:
+    importlib.import_module("slipway.launch.agent_loops").install(module)

@@ -132,6 +132,13 @@ def test_experts_spread_over_ranks_train_alike(qwen, single, spread):
     assert trained.grad_norms == pytest.approx(expected.grad_norms, rel=2**-6)
 
 
+def test_experts_that_every_rank_has_train_alike_and_are_saved_once(qwen, single, tmp_path):
+    trained = train(qwen, tmp_path, "--train", 1, "--save", tmp_path / "checkpoint", dp=2)
+    assert trained.grad_norms == pytest.approx(single[1].grad_norms[:1], rel=2**-6)
+    assert_goes_against_the_gradient(qwen, trained)
+    assert differences(exported(tmp_path / "checkpoint", qwen, tmp_path), trained.weights["saved"]) == {}
+
+
 def test_experts_split_by_tensor_parallelism_train_alike(qwen, single, tmp_path):
     trained = train(qwen, tmp_path, "--train", 1, tp=2)
     assert differences(stored(qwen), trained.weights["start"]) == {}

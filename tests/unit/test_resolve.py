@@ -185,6 +185,19 @@ def test_a_run_may_go_on_with_other_processes(tmp_path, monkeypatch):
     assert plan(config, tmp_path).resolved("demo")
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_corrections_leave_the_reference_all_that_the_actor_has(device, tmp_path):
+    """With a field of its own it had none of the actor's: another attention backend, at which Megatron-core stops."""
+    config = gpu_config(kl_coefficient=0.1)
+    config["models"]["small"] = {"path": "Qwen/Qwen1.5-MoE-A2.7B"}
+    config["runs"]["demo"] |= {"device": device, "gpus_per_node": 4, "gpu_memory_gib": 192, "parallel": {"expert": 4}}
+    resolved = plan(config, tmp_path).resolved("demo").verl.plain()["actor_rollout_ref"]
+    fields = [resolved[role]["megatron"]["override_transformer_config"] for role in ("actor", "ref")]
+    assert fields[0]["moe_shared_expert_gate"] is True
+    assert fields[0]["attention_backend"] == ("local" if device == "cpu" else "flash")
+    assert fields[1] == fields[0]
+
+
 def test_an_engine_of_one_gpu_has_no_further_process(tmp_path):
     key = "actor_rollout_ref.rollout.engine_kwargs.vllm.distributed_executor_backend"
     config = gpu_config()

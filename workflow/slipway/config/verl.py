@@ -7,7 +7,7 @@ import contextlib
 import importlib.metadata
 import importlib.util
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -91,9 +91,13 @@ OWNED = {
 }
 
 
-def transformer_overrides(fields: Mapping[str, Any], roles: Sequence[str] = (ACTOR, REF)) -> dict[str, Any]:
-    """Return the verl keys that set fields of Megatron's TransformerConfig, of actor and reference alike."""
-    return {f"{role}.megatron.override_transformer_config.{field}": fields[field] for role in roles for field in fields}
+def transformer_overrides(fields: Mapping[str, Any], role: str = ACTOR) -> dict[str, Any]:
+    """Return the verl keys that set fields of Megatron's TransformerConfig, of the actor.
+
+    The reference follows the actor as long as it has no field of its own: with one, verl gives it none of the actor's,
+    not the attention backend either, of which Megatron-core takes but one in a process.
+    """
+    return {f"{role}.megatron.override_transformer_config.{field}": value for field, value in fields.items()}
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,13 @@
-"""The resolved config, judged by verl's own code: its validator and its dataclasses. Imports verl (seconds)."""
+"""Config and tokenizer, judged by verl's own code: validator, dataclasses, agent loop. Imports verl (seconds)."""
 
 import contextlib
 import io
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from slipway.models.tokenizer import load_tokenizer
 from slipway.preflight.findings import Finding, Severity
 
 
@@ -46,3 +49,21 @@ def check_with_verl(run: str, resolved: Mapping[str, Any]) -> list[Finding]:
     for key in ("actor_rollout_ref.ref.megatron", "actor_rollout_ref.rollout", "algorithm"):
         attempt(key, lambda key=key: omega_conf_to_dataclass(OmegaConf.select(config, key)))
     return findings
+
+
+def check_turns_with_verl(model: str, folder: Path) -> list[Finding]:
+    """Return why verl 0.9.1's agent loop cannot tell the turns of a model's chat by the tokens that end them, if so.
+
+    It goes by the `model_type` in `config.json` alone, and fails at every prompt of the first rollout. The tokenizer
+    is one that loads.
+    """
+    from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
+
+    model_type = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
+    try:
+        create_continuous_token_builder(load_tokenizer(folder), hf_model_type=model_type)
+    except ValueError as error:
+        why = f"verl's agent loop refuses the tokenizer of a model whose model_type is {model_type!r}: {error}."
+        remedy = "Use a model whose tokenizer has that token."
+        return [Finding("S25", Severity.ERROR, f"models.{model}", None, why, remedy)]
+    return []

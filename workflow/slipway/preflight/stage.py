@@ -14,7 +14,7 @@ from slipway.models.architecture import Architecture
 from slipway.models.layout import Layout
 from slipway.models.tokenizer import load_tokenizer
 from slipway.preflight import inputs
-from slipway.preflight.composition import check_with_verl
+from slipway.preflight.composition import check_turns_with_verl, check_with_verl
 from slipway.preflight.disk import check_disk, evaluated_bytes
 from slipway.preflight.findings import Finding, Severity, as_markdown, errors, write_findings
 from slipway.preflight.planning.calibration import GIB, MEMORY_BAND
@@ -129,6 +129,7 @@ def _check(candidate: Candidate, folder: Path) -> tuple[list[Finding], Measured]
     measured = Measured()
     if errors(findings):
         return findings, measured
+    findings += check_turns_with_verl(run.model, candidate.model_folder)
     tokenizer = load_tokenizer(candidate.model_folder)
     train = inputs.read_split(candidate.data_folder / "train.parquet")
     findings += check_sandbox(run.data, train)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from slipway.config.verl import ACTOR, REF, ROLLOUT, transformer_overrides
+from slipway.models.architecture import Architecture
 from slipway.preflight.findings import Finding
 from slipway.preflight.subject import MEGATRON, TRANSFORMER, Subject
 
@@ -159,15 +160,21 @@ def _corrections(subject: Subject) -> Iterator[Finding]:
     """What mbridge 0.15.1 sets otherwise than the model was made for (mbridge/models/mixtral.py:95, qwen2moe.py:61)."""
     if subject.model is None:
         return
-    roles = (ACTOR, REF) if subject.has_reference else (ACTOR,)
-    for key, value in transformer_overrides(subject.model.corrections, roles).items():
-        if subject.get(key) is not value:
-            yield subject.error(
-                "S19",
-                key,
-                f"mbridge builds another model than a {subject.model.name}: its outputs differ from the rollout's.",
-                f"Add +{key}={value}.",
-            )
+    wrong = _not_corrected(subject, subject.model, ACTOR)
+    if not wrong and subject.has_reference:  # which follows the actor, but where it has fields of its own
+        wrong = _not_corrected(subject, subject.model, REF)
+    for key, value in wrong.items():
+        yield subject.error(
+            "S19",
+            key,
+            f"mbridge builds another model than a {subject.model.name}: its outputs differ from the rollout's.",
+            f"Add +{key}={value}.",
+        )
+
+
+def _not_corrected(subject: Subject, model: Architecture, role: str) -> dict[str, bool]:
+    corrections = transformer_overrides(model.corrections, role)
+    return {key: value for key, value in corrections.items() if subject.get(key) is not value}
 
 
 def _schedule(subject: Subject) -> Iterator[Finding]:

@@ -380,6 +380,20 @@ def test_what_mbridge_sets_otherwise_than_the_model_is_corrected(name, field, va
     assert rules(judged({}, find_dimensions("Qwen/Qwen3-30B-A3B"))) == []
 
 
+def test_a_reference_with_a_field_of_its_own_needs_the_actors_attention_backend():
+    def composed(changes: dict) -> list[Finding]:
+        return errors(check(Subject(flatten(merge(in_full(SOUND | changes))), model())))
+
+    reference = "ref.megatron.override_transformer_config"
+    assert composed({"transformer.attention_backend": "fused"}) == []
+    alone = {f"{reference}.apply_rope_fusion": True}
+    (found,) = composed(alone)
+    assert (found.rule, found.key) == ("S26", full(f"{reference}.attention_backend"))
+    assert "the actor's is flash, this one auto" in found.why
+    assert composed(alone | {f"{reference}.attention_backend": "flash"}) == []
+    assert composed(alone | {"actor.use_kl_loss": False}) == []
+
+
 def test_sequences_longer_than_a_window_are_refused():
     windowed = replace(model(), window=4096)
     assert rules(judged({}, windowed)) == []

@@ -22,6 +22,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     yield from _recompute(subject)
     yield from _experts(subject)
     yield from _corrections(subject)
+    yield from _attention_backend(subject)
     yield from _schedule(subject)
 
 
@@ -175,6 +176,22 @@ def _corrections(subject: Subject) -> Iterator[Finding]:
 def _not_corrected(subject: Subject, model: Architecture, role: str) -> dict[str, bool]:
     corrections = transformer_overrides(model.corrections, role)
     return {key: value for key, value in corrections.items() if subject.get(key) is not value}
+
+
+def _attention_backend(subject: Subject) -> Iterator[Finding]:
+    """Actor and reference live in one process, and Megatron-core keeps its choice in the process's environment."""
+    if not subject.has_reference:
+        return
+    actors, own = (f"{role}.megatron.override_transformer_config.attention_backend" for role in (ACTOR, REF))
+    wanted, given = subject.get(actors) or "auto", subject.get(own) or "auto"
+    if wanted != given:
+        # megatron/core/models/common/language_module/language_module.py:92
+        yield subject.error(
+            "S26",
+            own,
+            f"the actor's is {wanted}, this one {given}: with a field of its own, a reference follows in none.",
+            f"Set {own}={wanted} too, or give the reference no field.",
+        )
 
 
 def _schedule(subject: Subject) -> Iterator[Finding]:

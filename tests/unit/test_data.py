@@ -97,7 +97,7 @@ def test_warmup_is_made_only_when_asked_for(tmp_path: Path) -> None:
         ({"parameters": {"min_digits": 0, "max_terms": 9}}, r"min_digits: 0: min_digits must be positive"),
         ({"parameters": {"min_terms": 9, "max_terms": 8}}, r"min_terms: 9.*: max_terms must be >= min_terms"),
         ({"parameters": {"seed": 3}}, r"parameters\.seed: 3 .*data\.<name>\.seed"),
-        ({"train": 4000}, r"gave only \d+ usable problems.*need 4256"),
+        ({"parameters": {"max_terms": 2, "max_digits": 1}, "train": 300}, r"gave only \d+ usable problems.*need 556"),
     ],
 )
 def test_faults_of_the_settings_are_explained(changes: dict, message: str, tmp_path: Path) -> None:

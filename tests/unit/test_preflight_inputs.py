@@ -19,9 +19,9 @@ def made(folder: Path, split: str, **settings: object) -> list[dict]:
     return read_rows(folder / f"{split}.parquet")
 
 
-@pytest.fixture
-def train(tmp_path: Path) -> list[dict]:
-    return made(tmp_path / "train", "train", train=200, heldout=10, instruction="Think.")
+@pytest.fixture(scope="module")
+def train(tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
+    return made(tmp_path_factory.mktemp("train"), "train", train=200, heldout=10, instruction="Think.")
 
 
 def test_a_question_is_the_same_under_another_instruction(train: list[dict], tmp_path: Path) -> None:

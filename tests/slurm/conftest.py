@@ -22,6 +22,9 @@ ENVIRONMENT = os.environ | {
     "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
 }
 
+# Tests that a shell runs in the background ignore it, and so would the launchers that they start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def wait_until(condition: Callable[[], object], what: str, seconds: float = 90) -> None:
     deadline = time.monotonic() + seconds

@@ -61,8 +61,7 @@ def test_a_launcher_killed_right_after_sbatch_submits_no_second_job(training, un
 
 
 def test_an_interrupted_launcher_leaves_the_training_alone_and_says_so(training, undisturbed):
-    # long enough that a loaded machine is not done with it before the interrupt comes
-    launcher = training.start("--steps", 20, "--step-seconds", 1.5)
+    launcher = training.start("--steps", 20)
     training.wait_for_step(3)
     training.cluster.run("pkill", "-INT", "-f", f"launch_small.py {training.folder}")
     assert launcher.wait(30) == 130, training.text()

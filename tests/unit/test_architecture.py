@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from small_models import LATENT
 
 from slipway.errors import SlipwayError
 from slipway.models.architecture import architecture_from_config, read_architecture
@@ -35,6 +36,7 @@ _MOE = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
 QWEN3_MOE = {**QWEN2, **_MOE, "architectures": ["Qwen3MoeForCausalLM"], "norm_topk_prob": True}
 QWEN2_MOE = {**QWEN2, **_MOE, "architectures": ["Qwen2MoeForCausalLM"], "shared_expert_intermediate_size": 96}
 DEEPSEEK = {
+    **{key: value for key, value in LATENT.items() if key != "rope_parameters"},
     "architectures": ["DeepseekV3ForCausalLM"],
     "num_hidden_layers": 4,
     "hidden_size": 64,
@@ -44,16 +46,6 @@ DEEPSEEK = {
     "max_position_embeddings": 128,
     "n_routed_experts": 16,
     "n_shared_experts": 1,
-    "num_experts_per_tok": 4,
-    "n_group": 4,
-    "topk_group": 2,
-    "moe_intermediate_size": 24,
-    "first_k_dense_replace": 1,
-    "q_lora_rank": 20,
-    "kv_lora_rank": 12,
-    "qk_nope_head_dim": 8,
-    "qk_rope_head_dim": 4,
-    "v_head_dim": 6,
 }
 YARN = {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096, "mscale": 1.0, "mscale_all_dim": 1.0}
 LLAMA = {

@@ -380,6 +380,17 @@ def test_what_mbridge_sets_otherwise_than_the_model_is_corrected(name, field, va
     assert rules(judged({}, find_dimensions("Qwen/Qwen3-30B-A3B"))) == []
 
 
+def test_a_pass_of_vllm_has_room_for_every_sequence():
+    key = "rollout.max_num_batched_tokens"
+    assert errors(judged({key: 1024, "rollout.max_num_seqs": 1024})) == []
+    (crowded,) = errors(judged({key: 1023, "rollout.max_num_seqs": 1024}))
+    assert (crowded.rule, crowded.key, crowded.remedy) == ("S27", full(key), "Use 1024 or more.")
+    whole = {key: 2048, "rollout.max_model_len": 4096}
+    assert errors(judged(whole)) == []
+    (short,) = errors(judged(whole | {"rollout.enable_chunked_prefill": False}))
+    assert (short.rule, short.key, short.remedy) == ("S27", full(key), "Use 4096 or more.")
+
+
 def test_a_reference_with_a_field_of_its_own_needs_the_actors_attention_backend():
     def composed(changes: dict) -> list[Finding]:
         return errors(check(Subject(flatten(merge(in_full(SOUND | changes))), model())))

@@ -178,6 +178,7 @@ def test_a_run_may_go_on_with_other_processes(tmp_path, monkeypatch):
     config["runs"]["demo"]["verl"] = {
         "actor_rollout_ref.rollout.engine_kwargs.vllm.distributed_executor_backend": "mp",
         "actor_rollout_ref.rollout.agent.num_workers": 5,
+        "actor_rollout_ref.rollout.max_num_seqs": 300,
         "reward.num_workers": 6,
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 7,
     }
@@ -219,6 +220,18 @@ def test_few_gpus_get_few_processes_beside_them(tmp_path, nodes, gpus_per_node, 
         "transfer_queue.backend.SimpleStorage.num_data_storage_units",
     )
     assert tuple(resolved[key] for key in keys) == counts
+
+
+@pytest.mark.parametrize(
+    ("prompts", "gpus", "rollout_tensor", "at_once"),
+    [(64, 1, 1, 512), (64, 4, 2, 256), (16, 1, 1, 256), (512, 2, 1, 1024)],
+)
+def test_an_engine_generates_its_share_of_a_step_at_once(tmp_path, prompts, gpus, rollout_tensor, at_once):
+    config = gpu_config(prompts_per_step=prompts, mini_batch_prompts=prompts)
+    config["data"]["sums"]["train"] = 4096
+    config["runs"]["demo"] |= {"gpus_per_node": gpus, "parallel": {"rollout_tensor": rollout_tensor}}
+    resolved = plan(config, tmp_path).resolved("demo").verl.flat()
+    assert resolved["actor_rollout_ref.rollout.max_num_seqs"] == at_once
 
 
 def trained(results: Path, saved: list[int], exported: tuple[int, ...] = ()) -> None:

@@ -3,6 +3,7 @@
 Needs neither torch nor verl's import: `snakemake -n` shows every fault in about two seconds.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -369,12 +370,24 @@ def _device_settings(run: Run, parallel: Parallel) -> dict[str, Any]:
     if parallel.rollout_tensor == 1:
         # verl has vLLM start one more process for the one GPU of an engine, which imports all of it once more
         settings[verl.VLLM_EXECUTOR] = "uni"
+    settings[verl.SEQUENCES_AT_ONCE] = _sequences_at_once(run, parallel)
     # verl starts eight of each on any machine: two dozen processes that import torch at once, for one GPU's answers
     gpus = run.nodes * run.gpus_per_node
     settings[verl.AGENT_WORKERS] = min(4 * gpus, 8)
     settings[verl.REWARD_WORKERS] = min(4 * gpus, 8)
     settings[verl.STORAGE_UNITS] = min(2 * gpus, 8)
     return settings
+
+
+def _sequences_at_once(run: Run, parallel: Parallel) -> int:
+    """Return how many responses an engine is to generate at once: all of its share of a step, within limits.
+
+    verl says 256 for any batch: an engine that is given 512 generates them in two rounds, each as long as its longest
+    response. 1,024 is what vLLM's own server takes on a large GPU.
+    """
+    engines = max(1, run.nodes * run.gpus_per_node // parallel.rollout_tensor)
+    responses = run.grpo.prompts_per_step * run.grpo.samples_per_prompt
+    return min(max(math.ceil(responses / engines), 256), 1024)
 
 
 def _started(paths: ResultPaths, run: str) -> Mapping[str, Any] | None:

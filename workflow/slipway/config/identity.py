@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slipway.config.load import Problem
-from slipway.config.verl import ACTOR, AGENT_WORKERS, OWNED, REWARD_WORKERS, VLLM_EXECUTOR, flatten
+from slipway.config.verl import ACTOR, AGENT_WORKERS, OWNED, REWARD_WORKERS, SEQUENCES_AT_ONCE, VLLM_EXECUTOR, flatten
 
 _FREE_TO_CHANGE = (
     "trainer.total_training_steps",
@@ -41,6 +41,7 @@ _FREE_TO_CHANGE = (
     "actor_rollout_ref.ref.megatron.dist_checkpointing_path",
     AGENT_WORKERS,
     REWARD_WORKERS,
+    SEQUENCES_AT_ONCE,
     VLLM_EXECUTOR,
 )
 _FREE_SECTIONS = (

@@ -26,6 +26,8 @@ REF = "actor_rollout_ref.ref"
 ROLLOUT = "actor_rollout_ref.rollout"
 # in which processes vLLM runs
 VLLM_EXECUTOR = f"{ROLLOUT}.engine_kwargs.vllm.distributed_executor_backend"
+# how many responses an engine generates at once
+SEQUENCES_AT_ONCE = f"{ROLLOUT}.max_num_seqs"
 # how many processes carry prompts and answers, score them, and keep them
 AGENT_WORKERS = f"{ROLLOUT}.agent.num_workers"
 REWARD_WORKERS = "reward.num_workers"

@@ -1,5 +1,6 @@
 """verl's synchronous trainer, which also saves and ends when its job has to stop."""
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,6 +10,7 @@ import transfer_queue as tq
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.debug import marked_timer
+from verl.workers.rollout.replica import get_rollout_replica_class
 
 from slipway.launch import TRAINER
 from slipway.launch.stop import StopWatch
@@ -23,11 +25,12 @@ ENGINE_FIELDS = [
 
 @register_trainer(TRAINER)
 class StoppableTrainer(PPOTrainerSync):
-    """verl's synchronous trainer with three changes; chosen by `trainer.v1.trainer_mode`.
+    """verl's synchronous trainer with four changes; chosen by `trainer.v1.trainer_mode`.
 
-    It asks at the end of each step whether its job has to stop, adds the reward's components to its metrics, and
-    sends the engine only the fields that it reads. verl sends all: prompts in words, what the reward returned and other
-    Python objects, one for each response, cost a small model's pass more than the model does.
+    It imports the rollout engine while workers start, asks at the end of each step whether its job has to stop, adds
+    the reward's components to its metrics, and sends the engine only the fields that it reads. verl sends all: prompts
+    in words, what the reward returned and other Python objects, one for each response, cost a small model's pass more
+    than the model does.
     """
 
     def __init__(self, config: Any) -> None:
@@ -36,6 +39,17 @@ class StoppableTrainer(PPOTrainerSync):
         super().__init__(config=config)
         self._watch = StopWatch.from_environment()
         self._saved_step = 0
+
+    def _init_resource_pool_mgr(self) -> None:
+        """Begin importing the rollout engine (vLLM takes over ten seconds), which verl does once its workers are ready.
+
+        From here on this process only waits for them: they import Megatron and load the model.
+        """
+        super()._init_resource_pool_mgr()
+        rollout = self.config.actor_rollout_ref.rollout
+        threading.Thread(
+            target=get_rollout_replica_class, args=(rollout.name, rollout.disaggregation.enabled), daemon=True
+        ).start()
 
     def on_step_begin(self) -> None:
         """Start the clock."""

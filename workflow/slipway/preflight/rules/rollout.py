@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from slipway.config.verl import ROLLOUT
+from slipway.config.verl import ROLLOUT, SEQUENCES_AT_ONCE
 from slipway.preflight.findings import Finding, divisors, nearest
 from slipway.preflight.subject import Subject
 
@@ -16,6 +16,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     yield from _engine(subject)
     yield from _layout(subject)
     yield from _memory(subject)
+    yield from _schedule(subject)
     yield from _sampling(subject)
 
 
@@ -94,6 +95,28 @@ def _memory(subject: Subject) -> Iterator[Finding]:
             f"{ROLLOUT}.free_cache_engine",
             "the engine's weights and cache stay on the GPU while the model trains.",
             "Leave it true, unless everything fits at once.",
+        )
+
+
+def _schedule(subject: Subject) -> Iterator[Finding]:
+    """vllm/config/scheduler.py, verify_max_model_len."""
+    key, sequences = f"{ROLLOUT}.max_num_batched_tokens", subject.count(SEQUENCES_AT_ONCE)
+    tokens, length = subject.count(key), subject.count(f"{ROLLOUT}.max_model_len")
+    if tokens is None or subject.get(f"{ROLLOUT}.name") != "vllm":
+        return
+    if sequences is not None and tokens < sequences:
+        yield subject.error(
+            "S27",
+            key,
+            f"a pass of vLLM has room for a token of each of {sequences} sequences ({SEQUENCES_AT_ONCE}).",
+            f"Use {sequences} or more.",
+        )
+    if length is not None and tokens < length and subject.get(f"{ROLLOUT}.enable_chunked_prefill") is False:
+        yield subject.error(
+            "S27",
+            key,
+            f"without chunked prefill a pass of vLLM takes whole prompts, of up to {length} tokens.",
+            f"Use {length} or more.",
         )
 
 

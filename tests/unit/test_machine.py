@@ -54,6 +54,15 @@ def test_the_sampler_of_flashinfer_needs_its_kernels(packages, sampler):
     assert [decision.environment.get(machine.FLASHINFER_SAMPLER) for decision in decided] == [sampler] * bool(sampler)
 
 
+@pytest.mark.parametrize(("torch", "kept"), [("2.9.1", None), ("2.10.0", "0"), ("2.11.0+cu130", "0")])
+def test_vllm_keeps_what_it_compiled_where_torch_writes_it_safely(torch, kept):
+    versions = {"torch": torch}
+    decided = machine.decide(config("fused", "fused"), {}, {"vllm"}.__contains__, versions.__getitem__)
+    assert [decision.environment[machine.COMPILE_CACHE_OFF] for decision in decided] == [kept] * bool(kept)
+    chosen = {machine.COMPILE_CACHE_OFF: "1"}
+    assert machine.decide(config("fused", "fused"), chosen, {"vllm"}.__contains__, versions.__getitem__) == []
+
+
 def test_rotary_embeddings_are_fused_where_transformer_engine_is(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2"}))
     decided = machine.decide(config("fused", "fused", model=tmp_path), {}, {"transformer_engine"}.__contains__)

@@ -8,8 +8,11 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from packaging.version import Version
 
 from slipway.config.kernels import FLASH_ATTENTION, FLASHINFER_KERNELS
 from slipway.config.verl import ACTOR, REF
@@ -19,6 +22,10 @@ from slipway.surroundings import is_installed
 
 RECORD = "machine.json"
 FLASHINFER_SAMPLER = "VLLM_USE_FLASHINFER_SAMPLER"
+COMPILE_CACHE_OFF = "VLLM_DISABLE_COMPILE_CACHE"
+# The first torch that replaces a compiled file as a whole (pytorch/pytorch#162432). Before, engines that started at
+# the same time damaged each other's, for which verl has vLLM compile anew at each start.
+TORCH_OF_WHOLE_FILES = Version("2.10")
 
 logger = logging.getLogger(__name__)
 
@@ -33,15 +40,24 @@ class Decision:
 
 
 def decide(
-    resolved: Mapping[str, Any], environment: Mapping[str, str], has: Callable[[str], bool] = is_installed
+    resolved: Mapping[str, Any],
+    environment: Mapping[str, str],
+    has: Callable[[str], bool] = is_installed,
+    version_of: Callable[[str], str] = version,
 ) -> list[Decision]:
     """Return what this machine needs otherwise than a resolved verl config and `environment` say.
 
-    What the user's settings or environment say stays. `has` tells whether a Python package is installed.
+    What the user's settings or environment say stays. `has` tells whether a Python package is installed, and
+    `version_of` the version of one that is.
     """
     decisions = [_byte_code(environment)]
     if resolved["trainer"]["device"] == "cuda":
-        decisions += [_attention(resolved, has), _rotary_embedding(resolved, has), _sampler(environment, has)]
+        decisions += [
+            _attention(resolved, has),
+            _rotary_embedding(resolved, has),
+            _sampler(environment, has),
+            _compile_cache(environment, has, version_of),
+        ]
     return [decision for decision in decisions if decision]
 
 
@@ -87,6 +103,14 @@ def _sampler(environment: Mapping[str, str], has: Callable[[str], bool]) -> Deci
     return Decision(
         "FlashInfer has no compiled kernels here: vLLM samples by its own", environment={FLASHINFER_SAMPLER: "0"}
     )
+
+
+def _compile_cache(
+    environment: Mapping[str, str], has: Callable[[str], bool], version_of: Callable[[str], str]
+) -> Decision | None:
+    if COMPILE_CACHE_OFF in environment or not has("vllm") or Version(version_of("torch")) < TORCH_OF_WHOLE_FILES:
+        return None
+    return Decision("vLLM keeps what it compiles for the next start", environment={COMPILE_CACHE_OFF: "0"})
 
 
 _OVERRIDES = "megatron.override_transformer_config"

@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 from verl.experimental.agent_loop import agent_loop
 
 from slipway.config.verl import merge
-from slipway.launch.agent_loops import instantiate
+from slipway.launch.verl_changes.agent_loops import instantiate
 
 ROUNDS, LOOPS = 5, 200
 

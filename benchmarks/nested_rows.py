@@ -15,7 +15,7 @@ import torch
 from torch.nested._internal import ops
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "workflow"))
-from slipway.launch import nested_rows
+from slipway.launch.verl_changes import nested_rows
 
 SELECT = torch.ops.aten.select.int
 TOKENS = 200

@@ -22,7 +22,7 @@ from megatron.core.transformer.identity_op import IdentityOp
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoConfig
 
-import slipway.launch.registration  # noqa: F401  # corrects mbridge's DeepSeek-V3, as in every process of verl
+import slipway.launch.verl_changes.registration  # noqa: F401  # corrects mbridge's DeepSeek-V3, as in every process of verl
 
 
 class Replicated(torch.nn.Module):

@@ -26,7 +26,7 @@ from megatron.core.transformer import TransformerConfig
 from megatron.core.transformer.moe import moe_utils, token_dispatcher
 from transformers import AutoConfig
 
-import slipway.launch.registration  # noqa: F401  # as every process of verl does
+import slipway.launch.verl_changes.registration  # noqa: F401  # as every process of verl does
 from slipway.cpu import torch_cuda
 from slipway.cpu.megatron import (
     cpu_layer_spec,

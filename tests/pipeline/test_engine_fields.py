@@ -30,7 +30,7 @@ def verl_file(name: str) -> str:
 
 def test_every_field_that_verl_reads_is_sent():
     # importing the trainer imports verl
-    from slipway.launch.trainer import ENGINE_FIELDS
+    from slipway.launch.verl_changes.trainer import ENGINE_FIELDS
 
     padding = verl_file("workers/utils/padding.py")
     # of the padding module only the function that this path calls
@@ -47,7 +47,7 @@ def test_no_other_field_is_asked_for(method, monkeypatch):
     from transfer_queue import KVBatchMeta
     from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-    from slipway.launch.trainer import ENGINE_FIELDS, StoppableTrainer
+    from slipway.launch.verl_changes.trainer import ENGINE_FIELDS, StoppableTrainer
 
     # verl's own method needs a running engine: here it only shows what it was given
     monkeypatch.setattr(PPOTrainerSync, method, lambda self, batch, metrics: batch)

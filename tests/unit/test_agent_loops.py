@@ -1,7 +1,7 @@
 """Agent loops are those that verl makes, whichever way they are made."""
 
-import slipway.launch.registration  # noqa: F401  before verl's module: its import is what installs
-from slipway.launch.agent_loops import instantiate
+import slipway.launch.verl_changes.registration  # noqa: F401  before verl's module: its import is what installs
+from slipway.launch.verl_changes.agent_loops import instantiate
 
 
 class Loop:

@@ -10,8 +10,8 @@ def test_partitions_of_a_tensor_are_those_of_verl(k_partitions, equal_size):
     import torch
     from verl.utils import seqlen_balancing
 
-    import slipway.launch.registration  # noqa: F401
-    from slipway.launch import balancing
+    import slipway.launch.verl_changes.registration  # noqa: F401
+    from slipway.launch.verl_changes import balancing
 
     draw = random.Random(k_partitions)
     workloads = torch.tensor([draw.randint(100, 4000) for _ in range(64)])
@@ -25,7 +25,7 @@ def test_partitions_of_a_tensor_are_those_of_verl(k_partitions, equal_size):
 def test_numbers_are_what_is_compared(monkeypatch):
     import torch
 
-    from slipway.launch import balancing
+    from slipway.launch.verl_changes import balancing
 
     given = []
     monkeypatch.setattr(balancing, "_by_numbers", lambda numbers, *_: given.extend(numbers) or [[0, 1]])

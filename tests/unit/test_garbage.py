@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from slipway.launch import garbage
+from slipway.launch.verl_changes import garbage
 
 
 @pytest.fixture
@@ -46,7 +46,8 @@ def test_it_ends_after_a_few(freezer):
 
 def test_every_process_of_verl_does_so_once():
     code = (
-        "import gc, slipway.launch.registration; from slipway.launch import garbage; garbage.install(); "
+        "import gc, slipway.launch.verl_changes.registration; from slipway.launch.verl_changes import garbage; "
+        "garbage.install(); "
         "print(sum(isinstance(callback, garbage.SurvivorFreezer) for callback in gc.callbacks))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1\n"

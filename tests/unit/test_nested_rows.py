@@ -1,4 +1,4 @@
-"""Rows of nested tensors are the same, and gradients flow, after `slipway.launch.nested_rows` is installed."""
+"""Rows of nested tensors are the same, and gradients flow, after `nested_rows` of verl_changes is installed."""
 
 import os
 import subprocess
@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch.nested._internal import ops
 
-from slipway.launch import EXTERNAL_MODULES, REGISTRATION, nested_rows
+from slipway.launch import EXTERNAL_MODULES, REGISTRATION
+from slipway.launch.verl_changes import nested_rows
 
 # the second is empty
 ROWS = [torch.arange(12.0).reshape(6, 2), torch.ones(0, 2), torch.full((3, 2), 5.0)]
@@ -85,4 +86,4 @@ def test_a_process_of_a_training_has_it():
         text=True,
         check=True,
     ).stdout
-    assert said.strip() == "slipway.launch.nested_rows"
+    assert said.strip() == "slipway.launch.verl_changes.nested_rows"

@@ -8,14 +8,14 @@ from typing import Any
 
 # Name under which our trainer is registered with verl, and the module that verl's processes load for that.
 TRAINER = "slipway_sync"
-REGISTRATION = "slipway.launch.registration"
+REGISTRATION = "slipway.launch.verl_changes.registration"
 # Modules, separated by commas, that verl imports wherever it is imported itself.
 EXTERNAL_MODULES = "VERL_USE_EXTERNAL_MODULES"
 
 # verl keys of every training that Slipway launches, on any device.
 VERL_SETTINGS: dict[str, Any] = {
     "trainer.v1.trainer_mode": TRAINER,
-    "trainer.v1.sampler.custom_sampler.path": "pkg://slipway.launch.sampler",
+    "trainer.v1.sampler.custom_sampler.path": "pkg://slipway.launch.verl_changes.sampler",
     "trainer.v1.sampler.custom_sampler.name": "OrderedReplayBuffer",
 }
 

@@ -85,7 +85,7 @@ def _left_out(model: str, dimensions: Architecture) -> list[Finding]:
         return [Finding("S22", Severity.ERROR, _MODEL, model, f"{error}.", "")]
     if dimensions.fault:
         why = f"{dimensions.fault} Slipway registers a bridge that is right."
-        remedy = "Export VERL_USE_EXTERNAL_MODULES=slipway.launch.registration."
+        remedy = "Export VERL_USE_EXTERNAL_MODULES=slipway.launch.verl_changes.registration."
         return [Finding("S19", Severity.WARNING, _MODEL, model, why, remedy)]
     return []
 

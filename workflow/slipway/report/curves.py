@@ -64,7 +64,7 @@ LENGTHS = (
     ),
 )
 
-# Components of the reward before weighting: slipway.launch.trainer logs `reward/<name>`.
+# Components of the reward before weighting: slipway.launch.verl_changes.trainer logs `reward/<name>`.
 COMPONENTS = (
     Curve("reward/correct", "Right answers", "share of a step's answers", "What evaluation counts.", percent=True),
     Curve("reward/correctness", "Correctness", "mean, 0 to 1", "The task's own score, partial credit included."),

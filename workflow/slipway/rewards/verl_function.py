@@ -2,7 +2,7 @@
 
 Set `reward.custom_reward_function.path=pkg://slipway.rewards.verl_function`, name `compute_score` (verl's default).
 verl calls it in threads of its reward workers, one call a response, and logs every number in the returned dict in
-validation; slipway.launch.trainer logs them in training too.
+validation; slipway.launch.verl_changes.trainer logs them in training too.
 """
 
 from typing import Any

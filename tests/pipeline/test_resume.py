@@ -166,7 +166,7 @@ def checkpoint_of(converted: Path) -> Path:
 
 def tensors(checkpoint: Path) -> dict[str, object]:
     """Everything stored of one step: the model, and the optimizer with its float32 weights and moments."""
-    from slipway.convert.torch_dist import TorchDistReader
+    from slipway.convert.dcp_reader import TorchDistReader
 
     stored = {}
     for part in ("model", "optimizer"):

@@ -17,6 +17,8 @@ from slipway.manifest import (
     ManifestError,
     atomic_path,
     fingerprint,
+    hash_file,
+    hashing,
     open_product,
     process_identity,
     read_manifest,
@@ -280,3 +282,35 @@ def test_what_the_disk_refuses_meanwhile_is_an_error_afterwards(tmp_path, monkey
     with pytest.raises(OSError, match="input/output error"), syncing([tmp_path]):
         done.append("the work")
     assert done == ["the work"]
+
+
+def test_digests_are_there_when_the_work_meanwhile_is_done(tmp_path):
+    paths = [tmp_path / "a", tmp_path / "b"]
+    for path in paths:
+        path.write_text(path.name)
+    with hashing(paths) as digests:
+        pass
+    assert digests == {path: hash_file(path) for path in paths}
+    with pytest.raises(FileNotFoundError), hashing([tmp_path / "c"]):
+        pass
+
+
+def test_a_product_takes_the_digests_that_it_is_given_and_makes_the_others(tmp_path):
+    for name in "ab":
+        (tmp_path / name).write_text(name)
+    with open_product("stage", tmp_path / "manifest.json", tmp_path, {}) as product:
+        given = {tmp_path / "a": hash_file(tmp_path / "a")}
+        manifest = product.publish([tmp_path / "a", tmp_path / "b"], {}, given)
+    verify_files(manifest, tmp_path)
+    assert [entry.path for entry in manifest.files] == ["a", "b"]
+
+
+def test_the_sidecar_tells_the_surroundings_whether_the_product_was_looked_for_or_not(tmp_path):
+    for name in ("looked for", "not"):
+        folder = tmp_path / name
+        folder.mkdir()
+        with open_product("stage", folder / "manifest.json", folder, {}) as product:
+            assert name == "not" or not product.restore()
+            product.publish([], {})
+        sidecar = json.loads((folder / "provenance.json").read_text())
+        assert sidecar["packages"]["slipway"] and sidecar["host"] and sidecar["seconds"] >= 0

@@ -1,17 +1,14 @@
 """Tensors of a Hugging Face folder: read through memory maps, written at their place in a file."""
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
-import torch
+import numpy as np
 
-from slipway.convert.bits import as_bytes
+from slipway.convert.bits import KINDS, Bits
 from slipway.convert.mapped_files import MappedFiles
 from slipway.models.weights import StoredTensor, read_header
-
-DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
 
 
 class HuggingFaceReader:
@@ -22,20 +19,11 @@ class HuggingFaceReader:
         self.tensors = tensors
         self._files = MappedFiles(folder)
 
-    def dtype(self, name: str) -> torch.dtype:
-        """Return a tensor's element type."""
-        return DTYPES[self.tensors[name].dtype]
-
-    def read(self, name: str) -> torch.Tensor:
-        """Return a tensor; do not write to it."""
+    def read(self, name: str) -> Bits:
+        """Return a tensor's bits; do not write to them."""
         stored = self.tensors[name]
-        # A storage of just this tensor: DCP copies tensors whose storage is larger than they are.
-        return torch.frombuffer(
-            self._files[stored.file],
-            dtype=DTYPES[stored.dtype],
-            count=math.prod(stored.shape),
-            offset=stored.begin,
-        ).view(stored.shape)
+        content = self._files.read(stored.file, stored.begin, stored.end)
+        return np.frombuffer(content, dtype=KINDS[stored.dtype]).reshape(stored.shape)
 
 
 class HuggingFaceWriter:
@@ -55,13 +43,13 @@ class HuggingFaceWriter:
             handle.write(read_header(base / file))
             self._files[file] = handle
 
-    def write(self, name: str, tensor: torch.Tensor) -> None:
-        """Write a tensor, which has the shape and type that the header says, at its place."""
+    def write(self, name: str, bits: Bits) -> None:
+        """Write a tensor, which has the shape and element size that the header says, at its place."""
         stored = self.tensors[name]
-        assert tuple(tensor.shape) == stored.shape and tensor.dtype == DTYPES[stored.dtype], name
+        assert bits.shape == stored.shape and bits.dtype == KINDS[stored.dtype], name
         handle = self._files[stored.file]
         handle.seek(stored.begin)
-        handle.write(as_bytes(tensor).numpy().data)
+        handle.write(np.ascontiguousarray(bits).data)
         self.written.add(name)
 
     def close(self) -> None:

@@ -1,20 +1,22 @@
 """A model's parameters in either format, checked against its architecture when they are opened."""
 
+from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
-
-import torch
+from typing import Any, Protocol, TypeVar
 
 from slipway.convert import layouts
 from slipway.convert.bits import same_bits
 from slipway.convert.hugging_face import HuggingFaceReader
-from slipway.convert.torch_dist import TorchDistReader
+from slipway.convert.layouts import Array
 from slipway.errors import SlipwayError
 from slipway.models.architecture import Architecture
 from slipway.models.maps import Layout
 from slipway.models.names import Piece, megatron_shapes
-from slipway.models.parameters import stored_parameters
+from slipway.models.parameters import parameters_among
 from slipway.models.weights import read_tensors
+
+Read = TypeVar("Read", covariant=True)
 
 
 def open_parameters(folder: Path, architecture: Architecture) -> HuggingFaceReader:
@@ -22,20 +24,31 @@ def open_parameters(folder: Path, architecture: Architecture) -> HuggingFaceRead
 
     Raises `SlipwayError` when names, shapes or types are not the architecture's.
     """
-    parameters = stored_parameters(folder, architecture)
-    _check_tied(HuggingFaceReader(folder, read_tensors(folder)), architecture)
+    stored = read_tensors(folder)
+    parameters = parameters_among(stored, folder, architecture)
+    _check_tied(HuggingFaceReader(folder, stored), architecture)
     return HuggingFaceReader(folder, parameters)
 
 
-def open_checkpoint(
-    folder: Path, architecture: Architecture, reader: type[TorchDistReader] = TorchDistReader
-) -> TorchDistReader:
-    """Open a Megatron checkpoint; raises `SlipwayError` when its keys or shapes are not the architecture's."""
-    checkpoint = reader(folder)
+class CheckpointReader(Protocol[Read]):
+    """An open Megatron checkpoint."""
+
+    folder: Path
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of every stored tensor, by key."""
+
+    def read(self, key: str, offset: Sequence[int], shape: Sequence[int]) -> Read:
+        """Return the box of a tensor that starts at `offset`."""
+
+
+def check_checkpoint(checkpoint: CheckpointReader[Any], architecture: Architecture) -> None:
+    """Raise `SlipwayError` when a checkpoint's keys or shapes are not the architecture's."""
     found, expected = checkpoint.shapes, megatron_shapes(architecture)
     if found.keys() != expected.keys():
         raise SlipwayError(
-            f"{folder}: not a checkpoint of this {architecture.name}; missing keys: "
+            f"{checkpoint.folder}: not a checkpoint of this {architecture.name}; missing keys: "
             f"{sorted(expected.keys() - found.keys()) or 'none'}, unknown keys: "
             f"{sorted(found.keys() - expected.keys()) or 'none'}"
         )
@@ -44,25 +57,24 @@ def open_checkpoint(
         fits = found[key][0] >= shape[0] and found[key][1:] == shape[1:] if key in padded else found[key] == shape
         if not fits:
             raise SlipwayError(
-                f"{folder}: {key} has shape {list(found[key])}, but the model's config.json makes it {list(shape)}"
+                f"{checkpoint.folder}: {key} has shape {list(found[key])}, but the model's config.json makes it "
+                f"{list(shape)}"
             )
-    return checkpoint
 
 
-def read_parts(checkpoint: TorchDistReader, piece: Piece, architecture: Architecture) -> list[torch.Tensor]:
+def read_parts(checkpoint: CheckpointReader[Array], piece: Piece, architecture: Architecture) -> list[Array]:
     """Return the Hugging Face tensors of a piece, without the padding of a vocabulary."""
-    depth = len(piece.index)
     if piece.layout is Layout.ROWS:  # stored apart: gate and up
         starts = accumulate((shape[0] for shape in piece.shapes), initial=0)
-        return [
-            checkpoint.read(piece.key, [*piece.index, start, *[0] * (len(shape) - 1)], [*[1] * depth, *shape]).view(
-                shape
-            )
-            for start, shape in zip(starts, piece.shapes, strict=False)
-        ]
-    whole = checkpoint.shapes[piece.key]
-    offset, shape = [*piece.index, *[0] * (len(whole) - depth)], [*[1] * depth, *whole[depth:]]
-    return layouts.split(piece, checkpoint.read(piece.key, offset, shape).view(whole[depth:]), architecture)
+        return [_read(checkpoint, piece, start, shape) for start, shape in zip(starts, piece.shapes, strict=False)]
+    whole = checkpoint.shapes[piece.key][len(piece.index) :]
+    return layouts.split(piece, _read(checkpoint, piece, 0, whole), architecture)
+
+
+def _read(checkpoint: CheckpointReader[Array], piece: Piece, start: int, shape: tuple[int, ...]) -> Array:
+    """Return rows of a piece, from `start` on."""
+    offset = [*piece.index, start, *[0] * (len(shape) - 1)]
+    return checkpoint.read(piece.key, offset, [*[1] * len(piece.index), *shape]).reshape(shape)
 
 
 def _check_tied(reader: HuggingFaceReader, architecture: Architecture) -> None:

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from blake3 import blake3
 
-from slipway.convert.bits import all_finite, as_bytes, same_bits
-from slipway.convert.hugging_face import DTYPES, HuggingFaceReader, HuggingFaceWriter
-from slipway.convert.parameters import open_checkpoint, open_parameters, read_parts
+from slipway.convert.bits import Bits, all_finite, same_bits
+from slipway.convert.dcp_reader import TorchDistReader
+from slipway.convert.hugging_face import HuggingFaceReader, HuggingFaceWriter
+from slipway.convert.parameters import check_checkpoint, open_parameters, read_parts
 from slipway.convert.progress import Progress
 from slipway.errors import SlipwayError
 from slipway.manifest import Manifest, Product, fingerprint, open_product, read_manifest, verify_files
@@ -40,6 +42,8 @@ COMPANIONS = (
     "LICENSE*",
 )
 SPARE_BYTES = 64 * 2**20
+DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
+_INTEGERS = {2: torch.uint16, 4: torch.uint32, 8: torch.uint64}
 
 logger = logging.getLogger(__name__)
 
@@ -136,7 +140,8 @@ def _export(product: Product, step: Path, base: Path, folder: Path, facts: dict[
 
 def write_model(checkpoint: Path, base: Path, folder: Path, architecture: Architecture) -> Outcome:
     """Write the weights of a Megatron checkpoint into safetensors files like those of `base`."""
-    source = open_checkpoint(checkpoint, architecture)
+    source = TorchDistReader(checkpoint)
+    check_checkpoint(source, architecture)
     before = open_parameters(base, architecture)
     tensors = read_tensors(base)
     size = sum(tensor.size for tensor in tensors.values())
@@ -154,7 +159,7 @@ def write_model(checkpoint: Path, base: Path, folder: Path, architecture: Archit
                 parts = read_parts(source, piece, architecture)
                 for name, part in zip(piece.names, parts, strict=True):
                     # In the checkpoint's type: a base in float32 was rounded when training loaded it.
-                    if not same_bits(part, before.read(name).to(part.dtype)):
+                    if not same_bits(_bits(part), _bits(_read(before, name).to(part.dtype))):
                         (outcome.changed if piece.trained else outcome.changed_buffers).add(name)
                     _write(writer, outcome, name, part)
                     progress.add(tensors[name].size)
@@ -162,7 +167,7 @@ def write_model(checkpoint: Path, base: Path, folder: Path, architecture: Archit
                         _write(writer, outcome, tied, part)
             rest = HuggingFaceReader(base, tensors)
             for name in tensors.keys() - outcome.digests.keys():
-                _write(writer, outcome, name, rest.read(name))
+                _write(writer, outcome, name, _read(rest, name))
         finally:
             writer.close()
     except OSError as error:
@@ -190,14 +195,23 @@ def remove_model(folder: Path) -> None:
 
 def _write(writer: HuggingFaceWriter, outcome: Outcome, name: str, tensor: torch.Tensor) -> None:
     stored = tensor.to(DTYPES[writer.tensors[name].dtype])
-    if stored is not tensor and not same_bits(stored.to(tensor.dtype), tensor):
+    if stored is not tensor and not same_bits(_bits(stored.to(tensor.dtype)), _bits(tensor)):
         # a router's bias: Megatron keeps it in float32, even that of a base in bfloat16
         logger.warning("%s is rounded to %s, which the base model has it in", name, stored.dtype)
-    tensor = stored
-    if not all_finite(tensor):
+    bits = _bits(stored)
+    if not all_finite(bits, writer.tensors[name].dtype):
         raise SlipwayError(
             f"{name} of the trained model has infinite or undefined elements; take an earlier checkpoint, and train "
             "with a lower learning rate or gradient norm"
         )
-    writer.write(name, tensor)
-    outcome.digests[name] = blake3(as_bytes(tensor).numpy().data, max_threads=blake3.AUTO).hexdigest()
+    writer.write(name, bits)
+    outcome.digests[name] = blake3(bits.reshape(-1).view(np.uint8).data, max_threads=blake3.AUTO).hexdigest()
+
+
+def _read(reader: HuggingFaceReader, name: str) -> torch.Tensor:
+    return torch.from_numpy(reader.read(name)).view(DTYPES[reader.tensors[name].dtype])
+
+
+def _bits(tensor: torch.Tensor) -> Bits:
+    bits: Bits = tensor.contiguous().view(_INTEGERS[tensor.itemsize]).numpy()
+    return bits

@@ -3,6 +3,7 @@
 import errno
 import logging
 import math
+import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,30 +12,29 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import torch
-from blake3 import blake3
+import numpy as np
 
 from slipway.convert import layouts
-from slipway.convert.bits import all_finite, as_bytes, same_bits
+from slipway.convert.bits import Bits, facts_of
 from slipway.convert.hugging_face import HuggingFaceReader
-from slipway.convert.parameters import open_checkpoint, open_parameters, read_parts
+from slipway.convert.parameters import check_checkpoint, open_parameters, read_parts
 from slipway.convert.progress import Progress
-from slipway.convert.torch_dist import Chunk, MappedReader, TorchDistReader, write_checkpoint
+from slipway.convert.torch_dist import Chunk, WrittenCheckpoint, write_checkpoint
 from slipway.errors import SlipwayError
-from slipway.manifest import open_product, syncing, write_json
+from slipway.manifest import hashing, open_product, syncing, write_json
 from slipway.models.architecture import Architecture, read_architecture
 from slipway.models.maps import Layout
 from slipway.models.names import Piece, extra_state_keys, pieces
 from slipway.models.source import hub_revision, source_fingerprint
 from slipway.models.weights import weights_digest
 
-VERSION = 4
+VERSION = 5
 CHECKPOINT = "checkpoint"
 TENSORS = "tensors.json"
 # For file headers and indexes, besides the tensors themselves.
 SPARE_BYTES = 64 * 2**20
 # Each has one tensor's parts in memory, where these do not lie in the files as they are.
-VERIFYING_THREADS = 2
+VERIFYING_THREADS = min(4, len(os.sched_getaffinity(0)))
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,8 @@ def convert_megatron(source: Path, folder: Path, vocab_multiple: int = 1) -> Non
         checkpoint = folder / CHECKPOINT
         shutil.rmtree(checkpoint, ignore_errors=True)
         _write(reader, architecture, checkpoint, vocab_multiple)
-        with syncing(checkpoint.iterdir()):
+        written = sorted(checkpoint.iterdir())
+        with syncing(written), hashing(written) as digests:
             verified = verify(reader, architecture, checkpoint)
         write_json(folder / TENSORS, verified)
         not_finite = sorted(name for name, facts in verified.items() if not facts["finite"])
@@ -67,7 +68,7 @@ def convert_megatron(source: Path, folder: Path, vocab_multiple: int = 1) -> Non
                 not_finite[0],
             )
         product.publish(
-            [*checkpoint.iterdir(), folder / TENSORS],
+            [*written, folder / TENSORS],
             facts={
                 "architecture": architecture.name,
                 "hub_revision": hub_revision(source),
@@ -77,6 +78,7 @@ def convert_megatron(source: Path, folder: Path, vocab_multiple: int = 1) -> Non
                 "not_finite": len(not_finite),
                 "weights": weights_digest(reader.tensors, {name: facts["blake3"] for name, facts in verified.items()}),
             },
+            digests=digests,
         )
 
 
@@ -86,10 +88,11 @@ def verify(reader: HuggingFaceReader, architecture: Architecture, checkpoint: Pa
     Returns, by Hugging Face name, the Megatron key, its index by layer and expert, shape, type, BLAKE3 digest of the
     bytes and whether all elements are finite. Raises `SlipwayError` naming the first tensor that differs.
     """
-    written = open_checkpoint(checkpoint, architecture, MappedReader)
+    written = WrittenCheckpoint(checkpoint)
+    check_checkpoint(written, architecture)
     for weight in architecture.weights:
         if weight.layout is Layout.VOCABULARY:
-            _check_padding(written, weight.key, architecture)
+            _check_padding(written, weight.key, architecture.vocab_size)
     found: dict[str, dict[str, Any]] = {}
     # all of the work is done outside of Python's lock
     with ThreadPoolExecutor(VERIFYING_THREADS) as pool:
@@ -99,11 +102,13 @@ def verify(reader: HuggingFaceReader, architecture: Architecture, checkpoint: Pa
 
 
 def _verify_piece(
-    reader: HuggingFaceReader, written: TorchDistReader, architecture: Architecture, piece: Piece
+    reader: HuggingFaceReader, written: WrittenCheckpoint, architecture: Architecture, piece: Piece
 ) -> dict[str, dict[str, Any]]:
     found = {}
     for name, part in zip(piece.names, read_parts(written, piece, architecture), strict=True):
-        if not same_bits(reader.read(name), part):
+        dtype = reader.tensors[name].dtype
+        facts = facts_of(part, dtype, expected=reader.read(name)) if written.dtype(piece.key) == dtype else None
+        if facts is None:
             raise SlipwayError(
                 f"{written.folder}: {piece.key}{f' at {list(piece.index)}' if piece.index else ''} differs from "
                 f"{name} of {reader.folder}; convert again (if the source changed meanwhile, that is why)"
@@ -112,17 +117,16 @@ def _verify_piece(
             "megatron": piece.key,
             "index": list(piece.index),
             "shape": list(part.shape),
-            "dtype": reader.tensors[name].dtype,
-            "blake3": blake3(as_bytes(part).numpy().data, max_threads=blake3.AUTO).hexdigest(),
-            "finite": all_finite(part),
+            "dtype": dtype,
+            "blake3": facts.digest,
+            "finite": facts.finite,
         }
     return found
 
 
-def _check_padding(written: TorchDistReader, key: str, architecture: Architecture) -> None:
-    rows, *width = written.shapes[key]
-    padding = rows - architecture.vocab_size
-    if padding and torch.count_nonzero(written.read(key, [architecture.vocab_size, 0], [padding, *width])):
+def _check_padding(written: WrittenCheckpoint, key: str, vocabulary: int) -> None:
+    shape = written.shapes[key]
+    if shape[0] > vocabulary and np.any(written.read(key, [0] * len(shape), shape)[vocabulary:]):
         raise SlipwayError(f"{written.folder}: {key} has content in the rows that pad the vocabulary")
 
 
@@ -150,7 +154,7 @@ def _chunks(
     reader: HuggingFaceReader, piece: Piece, architecture: Architecture, vocab_multiple: int, progress: Progress
 ) -> Iterator[Chunk]:
     """Yield what is written of a piece: as Megatron itself does, gate and up apart, everything else whole."""
-    dtypes = {reader.dtype(name) for name in piece.names}
+    dtypes = {reader.tensors[name].dtype for name in piece.names}
     if len(dtypes) > 1:
         raise SlipwayError(f"{reader.folder}: {', '.join(piece.names)} are of different types, but make one tensor")
     rows, width = piece.shape[0], piece.shape[1:]
@@ -177,10 +181,10 @@ def _make(
     shape: tuple[int, ...],
     architecture: Architecture,
     progress: Progress,
-) -> torch.Tensor:
+) -> Bits:
     parts = [reader.read(name) for name in names]
     progress.add(sum(part.nbytes for part in parts))
-    tensor = layouts.join(piece, parts, architecture) if names == piece.names else parts[0]
-    if tensor.numel() < math.prod(shape):
-        tensor = torch.cat([tensor, tensor.new_zeros(shape[0] - len(tensor), *shape[1:])])
-    return tensor.view(shape)
+    bits = layouts.join(piece, parts, architecture) if names == piece.names else parts[0]
+    if bits.size < math.prod(shape):
+        bits = np.concatenate([bits, np.zeros((shape[0] - len(bits), *shape[1:]), bits.dtype)])
+    return bits.reshape(shape)

@@ -87,6 +87,19 @@ def hash_file(path: Path) -> str:
     return blake3(max_threads=blake3.AUTO).update_mmap(path).hexdigest()
 
 
+@contextmanager
+def hashing(paths: Iterable[Path]) -> Iterator[dict[Path, str]]:
+    """Hash files, to which nobody writes any more, while the caller works on.
+
+    Yields their BLAKE3 digests by path, which are there at the end. Raises `OSError` for what cannot be read.
+    """
+    digests: dict[Path, str] = {}
+    with ThreadPoolExecutor(1) as pool:
+        waiting = {path: pool.submit(hash_file, path) for path in paths}
+        yield digests
+        digests.update({path: done.result() for path, done in waiting.items()})
+
+
 def fingerprint(value: Any) -> str:
     """Return a digest of a JSON value that does not depend on the order of its keys."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

@@ -9,7 +9,8 @@ in its files writes the manifest again and does no work.
 import json
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -115,6 +116,7 @@ class Product:
         self.inputs = inputs
         self.fingerprint = files.fingerprint({"stage": stage, "inputs": inputs})
         self._started = time.time()
+        self._surroundings: Future[dict[str, Any]] | None = None
 
     def with_inputs(self, inputs: dict[str, Any]) -> "Product":
         """Return the product as made from other inputs, for a stage that learns them from the folder it owns."""
@@ -134,33 +136,47 @@ class Product:
         """Publish again what is complete and was made from equal inputs; return whether that was so."""
         done = self.completed()
         if done is None or done.fingerprint != self.fingerprint:
+            self._look_around()
             return False
         try:
             verify_files(done, self.folder)
         except ManifestError as error:
             logger.warning("%s; making it again", error)
+            self._look_around()
             return False
         files.write_text(self.manifest_path, (self.folder / RECORD).read_text(encoding="utf-8"))
         logger.info("%s: nothing to do, %s is complete and its inputs have not changed", self.stage, self.folder)
         return True
 
-    def publish(self, paths: Iterable[Path], facts: dict[str, Any]) -> Manifest:
+    def publish(
+        self, paths: Iterable[Path], facts: dict[str, Any], digests: Mapping[Path, str] | None = None
+    ) -> Manifest:
         """Record the work as complete and write the manifest that Snakemake waits for, in this order.
 
         `paths` are files below the folder, which are on the disk before the manifest is; `facts` is JSON that later
-        stages and the report read.
+        stages and the report read. `digests` are of files that were hashed since they were written.
         """
+        digests = digests or {}
         listed = sorted(paths)
         with files.syncing((*listed, *{path.parent for path in listed})):
             entries = [
-                FileEntry(str(path.relative_to(self.folder)), path.stat().st_size, files.hash_file(path))
+                FileEntry(
+                    str(path.relative_to(self.folder)), path.stat().st_size, digests.get(path) or files.hash_file(path)
+                )
                 for path in listed
             ]
         manifest = Manifest(self.stage, self.fingerprint, self.inputs, entries, facts)
-        provenance.write_sidecar(self.folder / "provenance.json", self.stage, self._started)
+        surroundings = self._surroundings.result() if self._surroundings else provenance.surroundings()
+        provenance.write_sidecar(self.folder / "provenance.json", self.stage, self._started, surroundings)
         files.write_json(self.folder / RECORD, asdict(manifest))
         files.write_json(self.manifest_path, asdict(manifest))
         return manifest
+
+    def _look_around(self) -> None:
+        """Find out code and packages while the work goes on, and as they are now that it begins."""
+        pool = ThreadPoolExecutor(1)
+        self._surroundings = pool.submit(provenance.surroundings)
+        pool.shutdown(wait=False)
 
 
 @contextmanager

@@ -33,18 +33,14 @@ STACK = (
 )
 
 
-def write_sidecar(path: Path, stage: str, started: float) -> None:
+def write_sidecar(path: Path, stage: str, started: float, surroundings: dict[str, Any]) -> None:
     """Write the provenance of work that began at `started` (seconds since the epoch) and ends now."""
-    write_json(path, describe(stage, started, time.time()))
+    write_json(path, describe(stage, started, time.time(), surroundings))
 
 
-def describe(stage: str, started: float, ended: float) -> dict[str, Any]:
-    """Return times, host, command, versions and code state as JSON."""
+def surroundings() -> dict[str, Any]:
+    """Return host, command, versions and code state as JSON."""
     return {
-        "stage": stage,
-        "started": _iso(started),
-        "ended": _iso(ended),
-        "seconds": round(ended - started, 3),
         "host": socket.gethostname(),
         "slurm_job": os.environ.get("SLURM_JOB_ID"),
         "command": sys.argv,
@@ -52,6 +48,12 @@ def describe(stage: str, started: float, ended: float) -> dict[str, Any]:
         "packages": installed_versions(),
         "code": code_state(),
     }
+
+
+def describe(stage: str, started: float, ended: float, surroundings: dict[str, Any]) -> dict[str, Any]:
+    """Return times and surroundings as JSON."""
+    times = {"started": _iso(started), "ended": _iso(ended), "seconds": round(ended - started, 3)}
+    return {"stage": stage, **times, **surroundings}
 
 
 def installed_versions() -> dict[str, str]:

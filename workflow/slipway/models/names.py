@@ -1,5 +1,6 @@
 """A model's tensors one by one: the map of its architecture, unrolled over its layers."""
 
+import functools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -34,8 +35,13 @@ class Piece:
         return (sum(shape[0] for shape in self.shapes), *self.shapes[0][1:])
 
 
-def pieces(architecture: Architecture) -> Iterator[Piece]:
-    """Yield every tensor of a model, layer by layer."""
+@functools.lru_cache(maxsize=1)
+def pieces(architecture: Architecture) -> tuple[Piece, ...]:
+    """Return every tensor of a model, layer by layer."""
+    return tuple(_pieces(architecture))
+
+
+def _pieces(architecture: Architecture) -> Iterator[Piece]:
     for weight in architecture.weights:
         if not weight.per_layer:
             yield _piece(weight, architecture)

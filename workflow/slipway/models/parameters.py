@@ -1,5 +1,6 @@
 """The parameters of a Hugging Face folder, checked against its architecture by the headers of its files alone."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from slipway.models.architecture import Architecture
@@ -12,7 +13,13 @@ def stored_parameters(folder: Path, architecture: Architecture) -> dict[str, Sto
 
     Raises `SlipwayError` when a file is missing or cut off, or when names, shapes or types are not the architecture's.
     """
-    stored = read_tensors(folder)
+    return parameters_among(read_tensors(folder), folder, architecture)
+
+
+def parameters_among(
+    stored: Mapping[str, StoredTensor], folder: Path, architecture: Architecture
+) -> dict[str, StoredTensor]:
+    """Return those of the tensors of `folder` that Megatron has too, checked as in `stored_parameters`."""
     parameters = {name: tensor for name, tensor in stored.items() if not is_left_out(name, architecture)}
     check_tensors(folder, parameters, hugging_face_shapes(architecture))
     return parameters

@@ -79,7 +79,7 @@ def test_pieces_have_as_many_tokens_as_whole_texts(pattern: str | None, added: l
     own = [pre_tokenizers.ByteLevel(add_prefix_space=False)]  # GPT-2's form
     tokenizer = trained(own if pattern is None else steps(pattern), added)
     assert counts_by_pieces(json.loads(tokenizer.backend_tokenizer.to_str()))
-    hard = texts(4000, 1)
+    hard = texts(1500, 1)
     whole = [len(ids) for ids in tokenizer(hard, add_special_tokens=False)["input_ids"]]
     counter = TokenCounter(tokenizer)
     assert counter.count(hard).tolist() == whole

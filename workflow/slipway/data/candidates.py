@@ -27,8 +27,8 @@ REASONS = (
 
 # Problems whose pass rates are looked up at a time.
 AT_A_TIME = 100_000
-# Of the search for contaminated problems: half of it holds the interpreter's lock, so that more would gain little,
-# and each has the n-grams of a batch in memory.
+# Of the search for long and for contaminated problems: part of it holds the interpreter's lock, so that more would gain
+# little, and each has a batch's words in memory.
 THREADS = 2
 
 
@@ -138,10 +138,15 @@ class Candidates:
 
     def leave_out_long(self, lengths: PromptLengths) -> None:
         """Leave out prompts above the limit."""
-        for start, batch in self.batches(["question"]):
-            usable = np.flatnonzero(self.reason[start : start + len(batch)] == 0)
-            for place, tokens in lengths.too_long(batch.column("question").take(pa.array(usable))):
-                self.reject(start + usable[place], TOO_LONG, tokens)
+
+        def look(batch: tuple[int, pa.RecordBatch]) -> tuple[Numbers, list[tuple[int, int]]]:
+            start, questions = batch[0], batch[1].column("question")
+            usable = np.flatnonzero(self.reason[start : start + len(questions)] == 0)
+            return start + usable, list(lengths.too_long(questions.take(pa.array(usable))))
+
+        for numbers, found in in_order(look, self.batches(["question"]), THREADS):
+            for place, tokens in found:
+                self.reject(int(numbers[place]), TOO_LONG, tokens)
 
     # -- filters of training -------------------------------------------------------------------------------
     def leave_out_contaminated(self, contamination: Contamination, heldout: Numbers) -> None:

@@ -3,10 +3,12 @@
 Only a few numbers a problem are ever in memory; texts are read again where they are needed.
 """
 
+import gc
 import json
 import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from numbers import Rational
 from pathlib import Path
@@ -16,10 +18,10 @@ import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from blake3 import blake3
 from numpy.typing import NDArray
 
 from slipway.config.schema import NearDuplicates
+from slipway.data.digests import digests, normal_digests
 from slipway.data.filters.near_duplicates import band_keys
 from slipway.data.records import Problem, Record, UnusableError
 from slipway.data.sources import Block, Source
@@ -40,7 +42,6 @@ FIELDS: list[tuple[str, pa.DataType]] = [
     ("order", pa.uint64()),
     ("normal", pa.uint64()),
 ]
-DIGESTS = ("id", "order", "normal")
 # What is read at a time: so many problems, or fewer where they are long.
 ROWS_AT_A_TIME = 20_000
 BYTES_AT_A_TIME = 32 * 2**20
@@ -175,28 +176,43 @@ def _examine(
 ) -> pa.Table:
     """Read one block, and return its problems as a table of `schema`; runs in a worker."""
     part = Block(**{key: values[0] for key, values in block.items()})
-    columns: dict[str, list[Any]] = {name: [] for name, _ in FIELDS}
-    parse, salt = TASKS[settings["task"]], f"{settings['seed']}\n"
-    unit = source.unit
-    for place, values in source.read(part):
-        record = Record(values, settings["columns"], part.file, place, unit)
-        problem, fault = _parse(parse, record)
-        columns["file"].append(part.file)
-        columns["place"].append(place)
-        columns["question"].append(problem.question)
-        columns["answer"].append(problem.answer)
-        columns["entry"].append(_entry(settings["task"], problem, record))
-        columns["demonstration"].append(problem.demonstration)
-        columns["fault"].append(fault)
-        columns["id"].append(_digest(problem.question))
-        columns["order"].append(_digest(salt + problem.question))
-        columns["normal"].append(_digest(" ".join(problem.question.split()).casefold()))
-    arrays = {name: pa.array(columns[name], type=kind) for name, kind in FIELDS if name not in DIGESTS}
-    for name in DIGESTS:
-        arrays[name] = pa.array(np.frombuffer(b"".join(columns[name]), dtype=">u8").astype(np.uint64))
-    if near is not None:
-        arrays["bands"] = band_keys(arrays["question"], near)
+    parse, task, unit = TASKS[settings["task"]], settings["task"], source.unit
+    rows = []
+    with _without_collector():
+        for place, values in source.read(part):
+            record = Record(values, settings["columns"], part.file, place, unit)
+            problem, fault = _parse(parse, record)
+            entry = _entry(task, problem, record)
+            if not (_is_text(entry) and _is_text(problem.demonstration or "")):
+                problem, fault = (
+                    Problem(_shown(record), "", {}),
+                    "unparsable: half of a surrogate pair, which is no text",
+                )
+                # without its labels, which may be at fault
+                entry = _entry(task, problem, Record({}, {}, part.file, place, unit))
+            rows.append((place, problem.question, problem.answer, entry, problem.demonstration, fault))
+        columns = zip(*rows, strict=True) if rows else [()] * 6
+        names = ("place", "question", "answer", "entry", "demonstration", "fault")
+        arrays = {name: pa.array(found, dict(FIELDS)[name]) for name, found in zip(names, columns, strict=True)}
+        arrays["file"] = pa.repeat(pa.scalar(part.file), len(rows))
+        arrays["id"] = pa.array(digests(arrays["question"]))
+        arrays["order"] = pa.array(digests(arrays["question"], f"{settings['seed']}\n"))
+        arrays["normal"] = pa.array(normal_digests(arrays["question"]))
+        if near is not None:
+            arrays["bands"] = band_keys(arrays["question"], near)
     return pa.table(arrays, schema=schema)
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Keep Python from looking for garbage in the many objects of a block, none of which is a cycle."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _parse(parse: Any, record: Record) -> tuple[Problem, str | None]:
@@ -212,11 +228,6 @@ def _parse(parse: Any, record: Record) -> tuple[Problem, str | None]:
         return problem, "empty question"
     if not problem.answer.strip():
         return problem, "empty answer"
-    try:
-        problem.question.encode()
-        problem.answer.encode()
-    except UnicodeEncodeError:
-        return Problem(_shown(record), "", {}), "unparsable: half of a surrogate pair, which is no text"
     return problem, None
 
 
@@ -225,15 +236,26 @@ def _shown(record: Record) -> str:
     return text.encode(errors="replace").decode()
 
 
+def _is_text(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _entry(task: str, problem: Problem, record: Record) -> str:
+    labels = record.labels()
+    if not problem.metadata and not labels:
+        # what the encoder below would make of it, in a third of the time
+        answer, question, quoted_task = map(_JSON.encode, (problem.answer, problem.question, task))
+        return f'{{"answer": {answer}, "metadata": {{}}, "question": {question}, "task": {quoted_task}}}'
     entry = {"task": task, "question": problem.question, "answer": problem.answer, "metadata": problem.metadata}
-    if labels := record.labels():
+    if labels:
         entry["labels"] = labels
     try:
         return _JSON.encode(entry)
     except TypeError as error:
         raise SlipwayError(f"{record.where}: the problem does not go into JSON ({error})") from None
-
-
-def _digest(text: str) -> bytes:
-    return blake3(text.encode()).digest(length=8)

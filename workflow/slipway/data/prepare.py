@@ -78,21 +78,27 @@ def prepare_data(data: Data, folder: Path, around: Surroundings | None = None) -
     with open_product(STAGE, folder / "manifest.json", folder, inputs) as product, _work_folder(folder) as work:
         if product.restore():
             return read_manifest(product.manifest_path, STAGE)
-        candidates, dealt, rendering = preparation.deal(work)
-        for stale in folder.glob("*.parquet"):
-            stale.unlink()
-        paths = []
-        with ThreadPoolExecutor(1) as beside:
+        candidates, heldout, rendering = preparation.hold_out(work)
+        asked = work / "heldout.parquet"
+        write_split(asked, candidates, heldout, data, rendering, work)
+        with ThreadPoolExecutor(2) as beside:
+            # in the scorers' own process, while the other splits are filtered and written
+            self_test = beside.submit(check_rewards, read_first_rows(asked, SELF_TEST_ROWS), score)
+            candidates, dealt, rendering = preparation.deal(candidates, heldout, rendering)
+            for stale in folder.glob("*.parquet"):
+                stale.unlink()
+            rejected = folder / "rejected.jsonl"
+            rejecting = beside.submit(write_rejected, rejected, candidates, data)
+            paths = []
             for name, chosen in dealt.items():
                 path = folder / f"{name}.parquet"
-                write_split(path, candidates, chosen, data, rendering, work)
+                if name == "heldout":
+                    asked.replace(path)
+                else:
+                    write_split(path, candidates, chosen, data, rendering, work)
                 paths.append(path)
                 logger.info("prepare_data: %d problems in %s", len(chosen), path.name)
-                if name == "heldout":
-                    # in the scorers' own process, while the other splits are written
-                    self_test = beside.submit(check_rewards, read_first_rows(path, SELF_TEST_ROWS), score)
-            rejected = folder / "rejected.jsonl"
-            write_rejected(rejected, candidates, data)
+            rejecting.result()
             facts = preparation.facts(candidates, dealt) | {
                 # checked on what was written, not on what was meant to be
                 "overlap": splits.check_splits({path.stem: splits.read_ids(path) for path in paths}),
@@ -172,9 +178,13 @@ class _Preparation:
             if not self._grow(pools, candidates, lacking):
                 return candidates, heldout, rendering
 
-    def deal(self, work: Path) -> tuple[Candidates, dict[str, Numbers], Rendering]:
-        """Do the same, apply the filters of training, and deal the other splits."""
-        candidates, heldout, rendering = self.hold_out(work)
+    def deal(
+        self, candidates: Candidates, heldout: Numbers, rendering: Rendering
+    ) -> tuple[Candidates, dict[str, Numbers], Rendering]:
+        """Apply the filters of training to what `hold_out` returned, and deal the other splits.
+
+        Where a generator has to make more, the problems get other numbers; the held-out ones stay the same problems.
+        """
         while True:
             self._leave_out_of_training(candidates, heldout)
             dealt, lacking = splits.deal(candidates, heldout, self._shares, self._generated)

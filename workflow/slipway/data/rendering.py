@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,16 +28,21 @@ class Rendering:
     def column(self, questions: pa.Array) -> pa.Array:
         """Return the prompts of many questions, as a column of verl's format."""
         before, count = self._before(), len(questions)
-        contents = [pa.array([message["content"]] * count, pa.string()) for message in before]
+        contents = [pa.repeat(pa.scalar(message["content"], pa.string()), count) for message in before]
         contents.append(pc.binary_join_element_wise(pa.scalar(self._head), questions, ""))
         roles = [*(message["role"] for message in before), "user"]
         size = len(roles)
         # message by message of all prompts -> prompt by prompt
-        order = pa.array([message * count + prompt for prompt in range(count) for message in range(size)])
+        order = np.arange(size * count).reshape(size, count).T.reshape(-1)
+        each = pa.array(np.tile(np.arange(size), count))
         structs = pa.StructArray.from_arrays(
-            [pa.array(roles * count, pa.string()), pa.concat_arrays(contents).take(order)], ["role", "content"]
+            [
+                pa.array(roles).take(each),
+                pa.concat_arrays(contents).take(pa.array(order)) if before else contents[0],
+            ],
+            ["role", "content"],
         )
-        ends = pa.array(range(0, (count + 1) * size, size), pa.int32())
+        ends = pa.array(np.arange(0, (count + 1) * size, size, dtype=np.int32))
         return pa.ListArray.from_arrays(ends, structs).cast(MESSAGES)
 
     @property

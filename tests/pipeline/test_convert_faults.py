@@ -183,3 +183,58 @@ def test_of_two_at_once_one_works_and_the_other_takes_its_product(model: Path, t
             thread.join(120)
     assert len(written) == 1
     assert (tmp_path / "megatron/manifest.json").is_file()
+
+
+@pytest.fixture
+def while_it_is_written(monkeypatch: pytest.MonkeyPatch):
+    """Lets something happen between the look at the source's headers and the reading of its tensors."""
+
+    def happens(change) -> None:
+        write = to_megatron._write
+        monkeypatch.setattr(to_megatron, "_write", lambda *arguments: (change(), write(*arguments)))
+
+    return happens
+
+
+def test_a_source_of_which_some_files_are_replaced_meanwhile_gives_no_product(
+    source: Path, tmp_path: Path, while_it_is_written
+) -> None:
+    def replace() -> None:
+        new = tmp_path / "new.safetensors"
+        save_file({key: value + 1 for key, value in load_file(shards(source)[1]).items()}, new, {"format": "pt"})
+        new.replace(shards(source)[1])
+
+    while_it_is_written(replace)
+    with pytest.raises(SlipwayError, match="the model changed while it was read"):
+        convert_megatron(source, tmp_path / "megatron")
+    assert not (tmp_path / "megatron/manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (lambda path: os.truncate(path, 5000), "has 5000 bytes, but those from"),
+        (lambda path: os.truncate(path, 0), "has 0 bytes, but those from"),
+        (lambda path: path.unlink(), "cannot be read .No such file"),
+    ],
+)
+def test_a_source_that_is_cut_off_or_removed_meanwhile_is_named(
+    source: Path, tmp_path: Path, while_it_is_written, change, words: str
+) -> None:
+    path = shards(source)[1]
+    while_it_is_written(lambda: change(path))
+    with pytest.raises(SlipwayError, match=f"{path.name}: {words}"):
+        convert_megatron(source, tmp_path / "megatron")
+
+
+def test_layers_of_different_types_are_refused_before_anything_is_written(source: Path, tmp_path: Path) -> None:
+    for path in shards(source):
+        change_shard(
+            path,
+            lambda tensors: tensors.update(
+                {key: value.float() for key, value in tensors.items() if ".layers.1." in key}
+            ),
+        )
+    with pytest.raises(SlipwayError, match=r"decoder\.layers\.\S+ are of type BF16, others of F32"):
+        convert_megatron(source, tmp_path / "megatron")
+    assert not list((tmp_path / "megatron").rglob("*.distcp"))

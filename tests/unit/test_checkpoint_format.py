@@ -20,6 +20,7 @@ from torch.distributed.checkpoint.metadata import (
 
 from slipway.convert.archive import object_archive, tensor_archive
 from slipway.convert.dcp_metadata import DTYPES as NAMES
+from slipway.convert.dcp_reader import TorchDistReader
 from slipway.convert.torch_dist import Chunk, WrittenCheckpoint, write_checkpoint
 from slipway.errors import SlipwayError
 
@@ -53,7 +54,7 @@ def without_checksums():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(3,), (1,), (300, 70), (1, 1, 5), (4, 70000), (1, 256, 2, 3)])
+@pytest.mark.parametrize("shape", [(), (3,), (1,), (300, 70), (1, 1, 5), (4, 70000), (1, 256, 2, 3)])
 def test_a_tensor_is_saved_as_torch_saves_it(dtype: str, shape: tuple[int, ...]) -> None:
     tensor = torch.randn(shape).to(DTYPES[dtype])
     saved = io.BytesIO()
@@ -185,6 +186,52 @@ def test_a_table_of_contents_that_is_none_is_refused(written: Path, content: byt
     (written / ".metadata").write_bytes(content)
     with pytest.raises(SlipwayError, match=r"\.metadata: damaged"):
         WrittenCheckpoint(written)
+
+
+def test_whatever_bit_of_the_table_of_contents_is_damaged_both_readers_say_so_or_read_the_same(written: Path) -> None:
+    path, shape = written / ".metadata", (5, 7)
+    whole, read = path.read_bytes(), WrittenCheckpoint(written).read("apart", (0, 0), shape).copy()
+    refused = 0
+    for place in range(0, len(whole), 3):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
+        for reader in (WrittenCheckpoint, TorchDistReader):
+            try:
+                opened = reader(written)
+                if "apart" not in opened.shapes:  # a name that is another now
+                    continue
+                found = opened.read("apart", (0, 0), shape)
+            except SlipwayError:
+                refused += 1
+                continue
+            if opened.dtype("apart") in ("BF16", torch.bfloat16):
+                bits = found.view(torch.uint16).numpy() if isinstance(found, torch.Tensor) else found
+                assert np.array_equal(bits, read)
+    assert refused > 100
+
+
+def test_damage_around_a_tensor_is_named_whatever_torch_makes_of_it(written: Path, contents) -> None:
+    reader, archive = TorchDistReader(written), tensor_archive("BF16", (3,))
+    place = reader._metadata.storage_data[MetadataIndex("whole", torch.Size((0,)))]
+    path = written / place.relative_path
+    whole, refused = path.read_bytes(), 0
+    for damaged in range(len(archive.head)):
+        content = bytearray(whole)
+        content[place.offset + damaged] ^= 0x80
+        path.write_bytes(content)
+        try:
+            reader.read("whole", (0,), (3,))
+        except SlipwayError as error:
+            refused += 1
+            assert "cannot read whole" in str(error)
+    assert refused > 100
+
+
+def test_an_overlap_does_not_make_up_for_a_gap(tmp_path: Path) -> None:
+    content = np.arange(4, dtype=np.uint16)
+    # of eight elements one is there twice, and the last missing
+    write_checkpoint(tmp_path, [chunk("key", (8,), offset, content) for offset in [(0,), (3,)]], [])
+    with pytest.raises(SlipwayError, match="with gaps or overlaps"):
+        TorchDistReader(tmp_path).read("key", (0,), (8,))
 
 
 def test_types_have_the_names_of_torchs() -> None:

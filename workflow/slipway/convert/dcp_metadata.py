@@ -7,12 +7,12 @@ of torch 2.13.
 
 import enum
 import functools
-import pickle
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from slipway.convert.pickles import Call, Name, Pickler, Unpickler
+from slipway.errors import SlipwayError
 
 FILE = ".metadata"
 VERSION = "1.0.0"
@@ -134,12 +134,43 @@ def write_metadata(path: Path, metadata: Metadata) -> None:
 
 
 def read_metadata(path: Path) -> Metadata:
-    """Read what `write_metadata` wrote; raises `pickle.UnpicklingError` or `EOFError` for anything else."""
+    """Read what `write_metadata` wrote; raises `SlipwayError` for anything else."""
     known: dict[Name, Any] = {name: kind for kind, name in _CLASSES.items()}
     known |= {name: name for name in DTYPES.values()}
     known[Name("torch.serialization", "_get_layout")] = str
-    with path.open("rb") as file:
-        metadata = Unpickler(file, known).load()
-    if not isinstance(metadata, Metadata):
-        raise pickle.UnpicklingError("holds something else")
+    try:
+        with path.open("rb") as file:
+            metadata = Unpickler(file, known).load()
+        _check(metadata)
+    except OSError:
+        raise
+    except Exception as error:  # a damaged pickle may ask for anything
+        raise SlipwayError(f"{path}: damaged ({type(error).__name__}: {error})") from None
     return metadata
+
+
+def _check(metadata: Any) -> None:
+    """Raise `ValueError` or `AttributeError` when objects, which a pickle fills as it likes, are not of our kinds."""
+    tensors = [value for value in metadata.state_dict_metadata.values() if not isinstance(value, StoredObject)]
+    names = set(DTYPES.values())
+    boxes = [chunk for tensor in tensors for chunk in tensor.chunks]
+    sound = (
+        isinstance(metadata, Metadata)
+        and all(isinstance(key, str) for key in metadata.state_dict_metadata)
+        and all(isinstance(tensor, StoredTensor) and tensor.properties.dtype in names for tensor in tensors)
+        and all(_is_size(tensor.size) for tensor in tensors)
+        and all(_is_size(box.offsets) and _is_size(box.sizes) for box in boxes)
+        and all(
+            isinstance(index, Index)
+            and isinstance(place, Place)
+            and isinstance(place.relative_path, str)
+            and all(isinstance(number, int) and number >= 0 for number in (place.offset, place.length))
+            for index, place in metadata.storage_data.items()
+        )
+    )
+    if not sound:
+        raise ValueError("holds something else")
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, Size) and all(isinstance(number, int) and number >= 0 for number in value)

@@ -4,8 +4,8 @@ A reader asks for any box of a tensor and gets it from the stored ones that over
 """
 
 import io
-import pickle
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -31,24 +31,29 @@ class TorchDistReader:
         self._storage = dcp.FileSystemReader(folder)
         try:
             self._metadata: Metadata = self._storage.read_metadata()
-        except (pickle.UnpicklingError, EOFError, AttributeError, ImportError) as error:
-            raise SlipwayError(f"{folder / '.metadata'}: damaged ({error})") from None
-        self._storage.set_up_storage_reader(self._metadata, is_coordinator=True)
-        self._tensors = {
-            key: stored
-            for key, stored in self._metadata.state_dict_metadata.items()
-            if isinstance(stored, TensorStorageMetadata)
-        }
+            self._storage.set_up_storage_reader(self._metadata, is_coordinator=True)
+            self._tensors = {
+                key: stored
+                for key, stored in self._metadata.state_dict_metadata.items()
+                if isinstance(stored, TensorStorageMetadata)
+            }
+            self._shapes = {key: tuple(stored.size) for key, stored in self._tensors.items()}
+            self._dtypes: dict[str, torch.dtype] = {
+                key: stored.properties.dtype for key, stored in self._tensors.items()
+            }
+        except OSError:
+            raise
+        except Exception as error:  # a damaged pickle may ask for anything
+            raise SlipwayError(f"{folder / '.metadata'}: damaged ({type(error).__name__}: {error})") from None
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shape of every stored tensor, by key."""
-        return {key: tuple(stored.size) for key, stored in self._tensors.items()}
+        return self._shapes
 
     def dtype(self, key: str) -> torch.dtype:
         """Return a stored tensor's element type."""
-        dtype: torch.dtype = self._tensors[key].properties.dtype
-        return dtype
+        return self._dtypes[key]
 
     def read(self, key: str, offset: Sequence[int], shape: Sequence[int]) -> torch.Tensor:
         """Return the box of a tensor that starts at `offset`; memory: the box and one stored chunk.
@@ -57,15 +62,31 @@ class TorchDistReader:
         """
         box = ChunkStorageMetadata(offsets=torch.Size(offset), sizes=torch.Size(shape))
         stored = self._tensors[key]
-        items = create_read_items_for_chunk_list(key, stored, [box])
-        if sum(item.lengths.numel() for item in items) != box.sizes.numel():
-            raise SlipwayError(f"{self.folder}: {key} is stored with gaps or overlaps at {list(offset)}")
-        target = torch.empty(box.sizes, dtype=stored.properties.dtype)
         try:
+            items = create_read_items_for_chunk_list(key, stored, [box])
+            if sum(item.lengths.numel() for item in items) != box.sizes.numel() or _overlap(items):
+                raise SlipwayError(f"{self.folder}: {key} is stored with gaps or overlaps at {list(offset)}")
+            target = torch.empty(box.sizes, dtype=self._dtypes[key])
             self._storage.read_data(LoadPlan(items), _Target(target)).wait()
-        except (RuntimeError, OSError, EOFError, pickle.UnpicklingError) as error:
-            raise SlipwayError(f"{self.folder}: cannot read {key} ({error}); the checkpoint is damaged") from None
+        except SlipwayError:
+            raise
+        except Exception as error:  # what is damaged may be taken for anything
+            raise SlipwayError(
+                f"{self.folder}: cannot read {key} ({type(error).__name__}: {error}); the checkpoint is damaged"
+            ) from None
         return target
+
+
+def _overlap(items: Sequence[ReadItem]) -> bool:
+    """Return whether two boxes have an element in common: then as many may be missing elsewhere."""
+    boxes = [[(start, start + length) for start, length in zip(i.dest_offsets, i.lengths, strict=True)] for i in items]
+    return any(
+        all(
+            begin < other_end and other_begin < end
+            for (begin, end), (other_begin, other_end) in zip(*pair, strict=True)
+        )
+        for pair in combinations(boxes, 2)
+    )
 
 
 class _Target(LoadPlanner):

@@ -25,17 +25,20 @@ class MappedFiles:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self._files: dict[str, mmap.mmap] = {}
+        self._files: dict[str, mmap.mmap | bytes] = {}
         self._lock = threading.Lock()
 
     def read(self, name: str, begin: int, end: int) -> memoryview:
         """Return bytes `begin` to `end` of a file; raises `SlipwayError` when the system cannot read them."""
         with self._lock:
             if name not in self._files:
-                with (self.folder / name).open("rb") as file:
-                    # ACCESS_COPY: torch wants memory that could be written to. Nobody writes, so nothing is copied.
-                    self._files[name] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+                self._files[name] = _mapped(self.folder / name)
             mapped = self._files[name]
+        if end > len(mapped):
+            raise SlipwayError(
+                f"{self.folder / name}: has {len(mapped)} bytes, but those from {begin} to {end} are wanted; it was "
+                "cut off meanwhile"
+            )
         content = memoryview(mapped)[begin:end]
         fault = _bring_in(content)
         if fault:
@@ -44,6 +47,18 @@ class MappedFiles:
                 "was cut off meanwhile, or the disk is damaged"
             )
         return content
+
+
+def _mapped(path: Path) -> mmap.mmap | bytes:
+    try:
+        with path.open("rb") as file:
+            if not os.fstat(file.fileno()).st_size:
+                return b""  # which cannot be mapped
+            # ACCESS_COPY: torch wants memory that could be written to. Nobody writes, so nothing is copied.
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    except OSError as error:
+        hint = "; its file system cannot map files: copy it to another" if error.errno == errno.ENODEV else ""
+        raise SlipwayError(f"{path}: cannot be read ({error.strerror}){hint}") from None
 
 
 def _bring_in(content: memoryview) -> int:

@@ -21,7 +21,7 @@ from slipway.errors import SlipwayError
 from slipway.manifest import Manifest, Product, fingerprint, open_product, read_manifest, verify_files
 from slipway.models.architecture import Architecture, read_architecture
 from slipway.models.names import pieces
-from slipway.models.source import content_fingerprint, source_fingerprint
+from slipway.models.source import check_unchanged, content_fingerprint, source_fingerprint
 from slipway.models.weights import INDEX, read_tensors, tensor_digests, weights_digest
 
 VERSION = 1
@@ -117,6 +117,7 @@ def _export(product: Product, step: Path, base: Path, folder: Path, facts: dict[
     remove_model(folder)
     outcome = write_model(step / ACTOR_WEIGHTS, base, folder, architecture)
     companions = copy_companions(base, folder)  # the index among them, without which shards are no model
+    check_unchanged(base, product.inputs["base"])
     written = read_tensors(folder)
     if tensor_digests(folder, written) != outcome.digests:
         raise SlipwayError(f"{folder}: the written weights are not those of {step}; the disk is not reliable")

@@ -5,7 +5,7 @@ import logging
 import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import accumulate
@@ -25,7 +25,7 @@ from slipway.manifest import hashing, open_product, syncing, write_json
 from slipway.models.architecture import Architecture, read_architecture
 from slipway.models.maps import Layout
 from slipway.models.names import Piece, extra_state_keys, pieces
-from slipway.models.source import hub_revision, source_fingerprint
+from slipway.models.source import check_unchanged, hub_revision, source_fingerprint
 from slipway.models.weights import weights_digest
 
 VERSION = 5
@@ -47,7 +47,11 @@ def convert_megatron(source: Path, folder: Path, vocab_multiple: int = 1) -> Non
     the source bit for bit.
     """
     architecture = read_architecture(source)
-    inputs = {"version": VERSION, "source": source_fingerprint(source), "vocab_multiple": vocab_multiple}
+    inputs: dict[str, Any] = {
+        "version": VERSION,
+        "source": source_fingerprint(source),
+        "vocab_multiple": vocab_multiple,
+    }
     with open_product("convert_megatron", folder / "manifest.json", folder, inputs) as product:
         if product.restore():
             return
@@ -58,6 +62,7 @@ def convert_megatron(source: Path, folder: Path, vocab_multiple: int = 1) -> Non
         written = sorted(checkpoint.iterdir())
         with syncing(written), hashing(written) as digests:
             verified = verify(reader, architecture, checkpoint)
+        check_unchanged(source, inputs["source"])
         write_json(folder / TENSORS, verified)
         not_finite = sorted(name for name, facts in verified.items() if not facts["finite"])
         if not_finite:
@@ -142,12 +147,24 @@ def _write(reader: HuggingFaceReader, architecture: Architecture, folder: Path, 
         for piece in pieces(architecture)
         for chunk in _chunks(reader, piece, architecture, vocab_multiple, progress)
     ]
+    _check_types(reader, chunks)
     try:
         write_checkpoint(folder, chunks, extra_state_keys(architecture))
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         reason = "no space left" if error.errno == errno.ENOSPC else str(error)
         raise SlipwayError(f"{folder}: cannot write the checkpoint of {size / 1e9:.1f} GB: {reason}") from None
+
+
+def _check_types(reader: HuggingFaceReader, chunks: Sequence[Chunk]) -> None:
+    """Raise `SlipwayError` when one of Megatron's tensors, which may hold all layers, would be of several types."""
+    types: dict[str, str] = {}
+    for chunk in chunks:
+        if types.setdefault(chunk.key, chunk.dtype) != chunk.dtype:
+            raise SlipwayError(
+                f"{reader.folder}: some tensors that make {chunk.key} are of type {types[chunk.key]}, others of "
+                f"{chunk.dtype}; save the model in one type"
+            )
 
 
 def _chunks(

@@ -9,7 +9,6 @@ are no tensors are pickled lists, one key each (Megatron's `ShardedObject`).
 """
 
 import json
-import pickle
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -110,10 +109,7 @@ class WrittenCheckpoint:
     def __init__(self, folder: Path):
         check_folder(folder)
         self.folder = folder
-        try:
-            self._metadata = dcp_metadata.read_metadata(folder / dcp_metadata.FILE)
-        except (pickle.UnpicklingError, EOFError, TypeError, ValueError) as error:
-            raise SlipwayError(f"{folder / dcp_metadata.FILE}: damaged ({error})") from None
+        self._metadata = dcp_metadata.read_metadata(folder / dcp_metadata.FILE)
         self._tensors = {
             key: stored
             for key, stored in self._metadata.state_dict_metadata.items()

@@ -67,6 +67,15 @@ def source_fingerprint(folder: Path) -> dict[str, Any]:
     }
 
 
+def check_unchanged(folder: Path, before: dict[str, Any]) -> None:
+    """Raise `SlipwayError` when a model is no longer the one whose `source_fingerprint` was `before`.
+
+    Files that are replaced one by one make a model of both while it is read, which no comparison with it shows.
+    """
+    if source_fingerprint(folder) != before:
+        raise SlipwayError(f"{folder}: the model changed while it was read; leave it alone, and do this again")
+
+
 def content_fingerprint(path: Path) -> str:
     """Return a digest of a file, or of all below a folder, that a change of content changes, whatever their size.
 

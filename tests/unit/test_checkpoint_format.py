@@ -20,6 +20,7 @@ from torch.distributed.checkpoint.metadata import (
 
 from slipway.convert.archive import object_archive, tensor_archive
 from slipway.convert.dcp_metadata import DTYPES as NAMES
+from slipway.convert.dcp_metadata import MemoryFormat
 from slipway.convert.dcp_reader import TorchDistReader
 from slipway.convert.torch_dist import Chunk, WrittenCheckpoint, write_checkpoint
 from slipway.errors import SlipwayError
@@ -236,3 +237,8 @@ def test_an_overlap_does_not_make_up_for_a_gap(tmp_path: Path) -> None:
 
 def test_types_have_the_names_of_torchs() -> None:
     assert {name: getattr(torch, stands_for.name) for name, stands_for in NAMES.items()} == DTYPES
+
+
+def test_the_table_of_contents_names_no_function_on_any_python() -> None:
+    """Python up to 3.11.3 pickles an enumeration's member by `getattr`, which no reader of ours takes."""
+    assert MemoryFormat.CONTIGUOUS.__reduce_ex__(4) == (MemoryFormat, (0,))

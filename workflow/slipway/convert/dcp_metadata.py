@@ -44,6 +44,10 @@ class MemoryFormat(enum.Enum):
 
     CONTIGUOUS = 0
 
+    def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
+        # as Python 3.11.4 and later do by themselves; before, it names `getattr`
+        return MemoryFormat, (self.value,)
+
 
 class TensorProperties:
     """Of a stored tensor; only the type of its elements differs."""

@@ -69,6 +69,13 @@ def main() -> None:
     if train.exists():
         parser.error(f"{train} is there: name a run that has not trained yet")
     arguments.out.mkdir(parents=True)
+    # of Ray's sockets, whose paths have to be short
+    with tempfile.TemporaryDirectory(prefix="slb-", dir="/tmp") as arguments.ray_folder:
+        measure_all(arguments, train)
+
+
+def measure_all(arguments: argparse.Namespace, train: Path) -> None:
+    """Measure one side after the other, and print what was found."""
     # what comes before the training is no part of what is measured
     subprocess.run([*_snakemake(arguments.configfile), f"results/{arguments.run}/preflight.json"], cwd=ROOT, check=True)
     found: dict[str, Any] = {}
@@ -184,7 +191,7 @@ def _environment(arguments: argparse.Namespace, own: Path) -> dict[str, str]:
         | {
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "workflow"), os.environ.get("PYTHONPATH")])),
             "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_TMPDIR": tempfile.mkdtemp(prefix="slb-", dir="/tmp"),  # paths of its sockets have to be short
+            "RAY_TMPDIR": arguments.ray_folder,
             "VERL_FILE_LOGGER_PATH": str(own / WRITTEN),
         }
     )

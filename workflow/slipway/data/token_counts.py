@@ -17,6 +17,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
+from slipway.data.text_buffers import text_buffers
+
 Counts = NDArray[np.int64]
 
 # Whose pieces hold a space only as the first character, or in a run of nothing but white space, which is matched to
@@ -153,11 +155,9 @@ def cut(texts: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
 
     A text is cut before each space that stands between two visible ASCII characters.
     """
-    texts = pa.concat_arrays([texts])  # whose buffers begin with its first text
-    _, ends, letters = texts.buffers()
-    if not len(texts) or letters is None:
+    offsets, letters = text_buffers(texts)
+    if not offsets[-1]:
         return texts.slice(0, 0), np.zeros(len(texts) + 1, dtype=np.int64)
-    offsets = np.frombuffer(ends, dtype=np.int32)[texts.offset : texts.offset + len(texts) + 1]
     letter = np.frombuffer(letters, dtype=np.uint8)[: offsets[-1]]
     visible = (letter >= _FIRST_VISIBLE) & (letter <= _LAST_VISIBLE)
     begins = np.zeros(len(letter) + 1, dtype=np.bool_)

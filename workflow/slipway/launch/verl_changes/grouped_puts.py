@@ -39,8 +39,9 @@ class GroupedPuts:
 
     async def put(self, keys: list[str], partition_id: str, fields: list[Row], tags: Sequence[dict[str, Any]]) -> None:
         """Store rows under their keys; the arguments are TransferQueue's, but for `fields`, which are rows."""
-        group = (partition_id, *map(_form, fields[:1]))
-        if any(_form(row) != group[1] for row in fields):
+        form = _form(fields[0])
+        group = partition_id, form
+        if any(_form(row) != form for row in fields):
             await self._store(partition_id, keys, fields, list(tags))
             return
         mine = _Waiting(keys, fields, list(tags), asyncio.get_running_loop().create_future())

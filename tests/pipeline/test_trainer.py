@@ -1,10 +1,12 @@
-"""What Slipway's trainer sends to verl's engine holds all that the installed verl reads there."""
+"""Slipway's trainer sends the engine all that the installed verl reads there, and imports the rollout engine early."""
 
 import importlib.util
 import re
+import threading
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 pytestmark = pytest.mark.verl
 
@@ -55,3 +57,20 @@ def test_no_other_field_is_asked_for(method, monkeypatch):
     given = getattr(object.__new__(StoppableTrainer), method)(batch, {})
     assert given.fields == ENGINE_FIELDS
     assert (given.keys, given.tags, given.extra_info) == (batch.keys, batch.tags, batch.extra_info)
+
+
+def test_the_rollout_engine_is_imported_before_verl_asks_for_it(monkeypatch):
+    from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+    from verl.workers.rollout.replica import RolloutReplicaRegistry
+
+    from slipway.launch.verl_changes.trainer import StoppableTrainer
+
+    asked = threading.Event()
+    monkeypatch.setitem(RolloutReplicaRegistry._registry, "slow to import", asked.set)
+    # what verl does there needs Ray and a whole config
+    monkeypatch.setattr(PPOTrainerSync, "_init_resource_pool_mgr", lambda _self: None)
+    trainer = object.__new__(StoppableTrainer)
+    rollout = {"name": "slow to import", "disaggregation": {"enabled": False}}
+    trainer.config = OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}})
+    trainer._init_resource_pool_mgr()
+    assert asked.wait(30)
